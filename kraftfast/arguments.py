@@ -35,10 +35,12 @@ def refuse(name: str, wanted: str, value: object) -> NoReturn:
 def whole_number(name: str, value: Any, least: int, most: int) -> int:
     """Return an integer between two bounds, both included."""
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
+        number = None
+    if number is None:
         refuse(name, "a whole number", value)
-    if isinstance(value, bool) or not least <= number <= most:
+    if not least <= number <= most:
         refuse(name, f"from {least} to {most}", value)
     return number
 

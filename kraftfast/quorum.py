@@ -229,6 +229,7 @@ class LocalQuorum(QuorumOfThisHost):
                     break
             if time.monotonic() >= deadline:
                 why = "".join(f"; replica {id}: {error}" for id, error in self.faults.items())
+                why += self.supervisor.restarts_text()
                 raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
             time.sleep(0.002)
 

@@ -184,7 +184,7 @@ processors = click.option(
 )
 batch_bytes = click.option(
     "--batch-bytes",
-    type=Size(limits.BATCH_HEADER_BYTES, limits.BATCH_BYTES_MAX),
+    type=Size(limits.BATCH_BYTES_LEAST, limits.BATCH_BYTES_MAX),
     default="64KiB",
     show_default=True,
     help="A batch is closed at about this size.",

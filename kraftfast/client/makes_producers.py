@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from kraftfast import limits
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import LocalError
@@ -74,11 +75,11 @@ class MakesProducers(ABC):
         from kraftfast.client.producer.producer import (
             Producer,
         )  # not before replicas are being started
-        from kraftfast.client.producer.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
+        from kraftfast.client.producer.sender import WINDOW_BATCHES_MAX
         from kraftfast.record.compression import compressor_of
 
         self._check_open()
-        batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
+        batch_bytes = whole_number("batch_bytes", batch_bytes, limits.BATCH_BYTES_LEAST, OFFSET_MAX)
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
         compressor_of(compression, compression_level)  # raises for what is none
         connector = self._connector(batch_bytes, window)

@@ -112,6 +112,8 @@ def way_on(probe: Probe, error: OSError) -> str:
     """Return what to do about a probe that failed, in one clause."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"raise the limit of open files (ulimit -n {DESCRIPTORS_WANTED})"
+    if error.errno == errno.EFBIG:
+        return "raise the limit of a file's size (ulimit -f unlimited)"
     if error.errno == errno.ENOMEM:
         return "raise the memory limit of this process or its container"
     if probe.name.startswith("/proc"):
@@ -144,7 +146,7 @@ def check_host() -> None:
     limit = descriptors()
     if 0 <= limit < DESCRIPTORS_MIN:
         raise HostUnsupported(
-            f"this process may open {limit} files, and a replica needs at least {DESCRIPTORS_MIN}: "
+            f"this process may open {limit} files, and a quorum needs at least {DESCRIPTORS_MIN}: "
             f"raise the limit (ulimit -n {DESCRIPTORS_WANTED})"
         )
     for probe in PROBES:

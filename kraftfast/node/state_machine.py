@@ -173,6 +173,8 @@ def check_class(found: Any, text: str) -> None:
         raise InvalidOption(f"state machine {text!r} has no apply(batch)")
     if not isinstance(found, type):
         raise InvalidOption(f"state machine {text!r} is no class")
+    if not issubclass(found, StateMachine):
+        raise InvalidOption(f"state machine {text!r} is not derived from kraftfast.StateMachine")
     try:
         inspect.signature(found).bind()
     except TypeError as error:

@@ -219,7 +219,8 @@ cdef class Values:
         try:
             shape = memoryview(source)
         except TypeError:
-            raise errors.InvalidOption(f"{type(source).__name__} holds no values") from None
+            kind = type(source).__name__
+            raise errors.InvalidOption(f"{kind} holds no values: give a list") from None
         if shape.ndim != 2 or shape.itemsize != 1 or not shape.c_contiguous:
             raise errors.InvalidOption(
                 f"values in a {type(source).__name__} need offsets, a size, or rows of bytes"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
-from kraftfast.arguments import OFFSET_MAX, flag, replica_id, whole_number
+from kraftfast.arguments import OFFSET_MAX, flag, refuse, replica_id, whole_number
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
@@ -352,7 +352,10 @@ if importlib.util.find_spec("pytest") is not None:
         Other settings: ``@pytest.mark.parametrize("quorum", [{"voters": 1}], indirect=True)``.
         Raises as :class:`QuorumUnderTest`, and VerificationFailed at the end of a test.
         """
-        settings = {"voters": 3, **getattr(request, "param", {})}
+        settings = getattr(request, "param", {})
+        if not isinstance(settings, dict):
+            refuse("the parameter of quorum", "a dict of settings", settings)
+        settings = {"voters": 3, **settings}
         with QuorumUnderTest(tmp_path / "quorum", **settings) as made:
             yield made
             if not made.is_closed:

@@ -55,6 +55,28 @@ def test_threads_outlive_what_a_search_raises(
     assert all(each.exc_type is MemoryError for each in said)
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), ValueError()])
+def test_callbacks_outlive_whatever_one_raises(
+    raised: BaseException, scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is printed, also where Python's own threads would end in silence."""
+    said: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    batches: list[Batch] = []
+
+    def raising(batch: Batch) -> None:
+        batches.append(batch)
+        raise raised
+
+    with Producer(scripted, 5.0) as producer:
+        producer.on_commit(raising)
+        for number in range(5):
+            producer.append_wait(b"%d" % number, timeout=5)
+        wait_until(lambda: batches and batches[-1].end_ticket == 5)
+    assert len(said) == len(batches)
+    assert all(each.exc_type is not SystemExit for each in said)
+
+
 @pytest.mark.processes
 def test_without_descriptors_there_is_no_leader(
     quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch

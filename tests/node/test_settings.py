@@ -32,6 +32,13 @@ class NoApply(kraftfast.StateMachine):
     """It would raise at the first record."""
 
 
+class NotDerived:
+    """A replica calls more than ``apply``."""
+
+    def apply(self, batch: Any) -> None:
+        pass
+
+
 class WantsMore(Machine):
     """No replica knows what to make it with."""
 
@@ -63,15 +70,16 @@ def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"voters": 0}, "voters must be from 1 to 64, not 0"),
         ({"voters": "3"}, "voters must be a whole number, not '3'"),
         ({"voters": 3.0}, "voters must be a whole number"),
-        ({"voters": True}, "voters must be from 1 to 64, not True"),
+        ({"voters": True}, "voters must be a whole number, not True"),
         ({"timeout": None}, "timeout must be a number of seconds, not None"),
         ({"timeout": "1"}, "timeout must be a number of seconds, not '1'"),
         ({"timeout": float("nan")}, "timeout must be a number of seconds, not nan"),
         ({"timeout": -1}, "timeout must be a number of seconds from 0.001 on, not -1"),
-        ({"kraft_version": True}, "kraft_version must be from 0 to 1, not True"),
+        ({"kraft_version": True}, "kraft_version must be a whole number, not True"),
         ({"state_machine": Machine()}, "must be a class, not an object of Machine"),
         ({"state_machine": NoApply}, r"'NoApply' has no apply\(batch\)"),
         ({"state_machine": int}, r"'int' has no apply\(batch\)"),
+        ({"state_machine": NotDerived}, "is not derived from kraftfast.StateMachine"),
         ({"state_machine": WantsMore}, "cannot be made without arguments: .*'place'"),
         ({"state_machine": local_machine()}, "defined inside a function"),
         ({"state_machine": len}, "must be a class"),

@@ -22,15 +22,20 @@ def use() -> int:
     with kraftfast.LocalQuorum("quorum", voters=3, flush="deferred") as quorum:
         with quorum.producer(window=8) as producer:
             offset = producer.append_wait(b"hello", timeout=5)
+        with quorum.consumer() as consumer:
+            assert consumer.read(1)[0].offset == offset
     with kraftfast.connect("./quorum", timeout=5) as reached:
         known: kraftfast.Quorum = reached
         return offset + known.describe().high_watermark
 """
 MISTAKES = {
     "an unknown setting": ('flush="deferred"', 'flushed="deferred"'),
-    "a wrong type": ("timeout=5)\n    with", 'timeout="5")\n    with'),
+    "a wrong type": ("timeout=5)\n        with", 'timeout="5")\n        with'),
     "a misspelt option": ("window=8", "windows=8"),
     "a misspelt field": (".high_watermark", ".high_watermarks"),
+    "a field that records do not have": ("[0].offset", "[0].ofset"),
+    "a text for bytes": ('append_wait(b"hello"', 'append_wait("hello"'),
+    "a misspelt choice": ('"deferred"', '"defered"'),
     "a misspelt argument": ('b"hello", timeout', 'b"hello", heders=(), timeout'),
     "a misspelt name": ("kraftfast.Quorum", "kraftfast.Qourum"),
 }

@@ -19,7 +19,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
@@ -36,6 +36,10 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.log.reading.reader import LogReader
+
+if TYPE_CHECKING:
+    from kraftfast.record.batch import BatchView
+    from kraftfast.record.shapes import Record
 
 RETRY_S = 0.02
 SEARCH_S = 10.0  # until NoQuorum, however long a call may take
@@ -77,10 +81,10 @@ class RecordStream(ABC):
         """
 
     @abstractmethod
-    def _committed(self) -> Iterator[Any]:
+    def _committed(self) -> Iterator[BatchView]:
         """Return the batches from ``position`` on that are committed; may be called again."""
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self) -> Iterator[BatchView]:
         self._check_open()
         while True:
             for batch in self._committed():
@@ -101,7 +105,7 @@ class RecordStream(ABC):
         if self.follow is not True and self.follow is not False:
             self.follow = flag("follow", self.follow)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[BatchView]:
         """Yield whole batches, control batches too; the first may begin below ``position``.
 
         Raises as the class, and Closed.
@@ -110,7 +114,7 @@ class RecordStream(ABC):
             self.position = max(self.position, batch.end_offset)
             yield batch
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record]:
         for batch in self._batches():
             if not batch.is_control:
                 for record in batch.records():
@@ -119,13 +123,13 @@ class RecordStream(ABC):
                         yield record
             self.position = max(self.position, batch.end_offset)
 
-    def read(self, count: int, *, timeout: float = 10.0) -> list[Any]:
+    def read(self, count: int, *, timeout: float = 10.0) -> list[Record]:
         """Return the next ``count`` records.
 
         Raises TimedOut if there are fewer within ``timeout`` seconds, NoQuorum; ``position`` is
         where it was then.
         """
-        found: list[Any] = []
+        found: list[Record] = []
         count = offset("count", count)
         self._check_open()
         began, deadline = self.position, self._deadline(timeout)

@@ -34,6 +34,7 @@ from kraftfast.client.producer.refusals import ends_search
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import (
     RecordFields,
+    Value,
     add_tickets,
     check_fields,
     cut_short,
@@ -85,8 +86,7 @@ class AsyncProducer:
         self._alarm: asyncio.TimerHandle | None = None
         self._turn, self._queued = asyncio.Lock(), 0
         self._watched: Sender | None = None
-        self._room = asyncio.Event()
-        self._turn_ends = False
+        self._room, self._turn_ends = asyncio.Event(), False
         self._search: asyncio.Task[None] | None = None
         self._exchange: asyncio.Task[None] | None = None
         self._closed = False
@@ -120,7 +120,7 @@ class AsyncProducer:
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, value: Any, **fields: Unpack[RecordFields]) -> asyncio.Future[int]:
+    def append(self, value: Value, **fields: Unpack[RecordFields]) -> asyncio.Future[int]:
         """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
 
         Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
@@ -153,7 +153,7 @@ class AsyncProducer:
         return self._await_ticket(ticket, deadline)
 
     async def append_wait(
-        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
+        self, value: Value, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
     ) -> int:
         """Append one record; its offset once it is committed.
 

@@ -161,7 +161,7 @@ class OwnThreads:
             for callback in list(self._callbacks):
                 try:
                     callback(batch)
-                except Exception:  # noqa: BLE001 - a user's callback may raise anything
+                except BaseException:  # noqa: BLE001 - also sys.exit(): it ends this call alone
                     _print(self._caller)
             self._called_back = batch.end_ticket
 
@@ -172,7 +172,10 @@ class OwnThreads:
 
 
 def _print(thread: Any) -> None:
-    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
+    kind, error, trace = sys.exc_info()
+    if kind is SystemExit:  # the hook would say nothing
+        kind, error = RuntimeError, RuntimeError(f"sys.exit({error}) in a thread of a producer")
+    threading.excepthook(threading.ExceptHookArgs((kind, error, trace, thread)))
 
 
 Known = weakref.ref[OwnThreads]

@@ -36,6 +36,7 @@ from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
     Batch,
     RecordFields,
+    Value,
     add_tickets,
     cut_short,
     offsets_of,
@@ -102,8 +103,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if name is not None and not idempotent:
             raise InvalidOption("a producer with a name is idempotent")
         self._identities = Identities(connector, name) if idempotent else None
-        self.ledger = Ledger()
-        self.latencies = Latencies()
+        self.ledger, self.latencies = Ledger(), Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes, self._compression = record_bytes, compression
         self._exchange = self.host.reentrant_lock()
@@ -172,7 +172,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         return ticket
 
     def append_wait(
-        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
+        self, value: Value, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
     ) -> int:
         """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
         deadline = self._deadline(timeout)

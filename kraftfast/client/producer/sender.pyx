@@ -54,10 +54,10 @@ cdef enum:
     LOOK_EVERY = 64                 # appends between two looks at what came back
     STAMP_NS = 1000000              # records get the time of the last millisecond
 
+assert limits.BATCH_BYTES_LEAST == RECORD_OVERHEAD
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
 """The most that value, key and headers (as encoded) of one record may have together."""
-BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX = RECORD_OVERHEAD, WINDOW_MAX
-
+WINDOW_BATCHES_MAX = WINDOW_MAX
 
 cdef class Sender:
     """One way to one leader. Its fields, and what each kind of sender adds: ``sender.pxd``."""

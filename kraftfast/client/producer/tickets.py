@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from kraftfast.arguments import header_pairs
 from kraftfast.client.producer.ledger import Ledger
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+Value: TypeAlias = "Buffer | None"
+"""What a value, a key or a header's value is made of; None is null."""
+
+
 class RecordFields(TypedDict, total=False):
     """What a record may have beside its value, as :meth:`Producer.append` takes it."""
 
-    key: Buffer | None
-    headers: Iterable[tuple[str, Buffer | None]]
+    key: Value
+    headers: Iterable[tuple[str, Value]]
     timestamp: int | None
 
 

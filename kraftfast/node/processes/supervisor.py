@@ -219,6 +219,15 @@ class Supervisor:
                 if worker.is_final and worker.error is not None
             }
 
+    def restarts_text(self) -> str:
+        """Return what to add to an error where workers keep ending: which, and how often."""
+        with self._lock:
+            often = {id: each.restarts for id, each in self.workers.items() if each.restarts > 1}
+        return "".join(
+            f"; replica {id} ended {count} times, and its output says why"
+            for id, count in often.items()
+        )
+
     def retry(self, node_id: int) -> None:
         """Start a worker again that stayed down: its directory is another one now."""
         with self._lock:

@@ -9,13 +9,13 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
 from kraftfast.node.processes.placement import share
-from kraftfast.node.state_machine import describe_class
+from kraftfast.node.state_machine import StateMachine, describe_class
 from kraftfast.types import address_text, is_loopback
 
 TRANSPORTS = ("ring", "socket")
@@ -99,9 +99,9 @@ _chosen: deque[int] = deque(maxlen=256)
 class Settings(TypedDict, total=False):
     """The fields of :class:`Tuning` as keywords, for type checkers."""
 
-    flush: str
-    transport: str
-    idle: str
+    flush: Literal["adaptive", "deferred", "parallel"]
+    transport: Literal["ring", "socket"]
+    idle: Literal["block", "hybrid", "spin", "poll"]
     processors: Sequence[int] | None
     port: int
     host: str
@@ -117,7 +117,7 @@ class Settings(TypedDict, total=False):
     fetch_timeout_ms: int
     producers_max: int
     connections_per_address_max: int
-    state_machine: Any
+    state_machine: type[StateMachine] | str | None
 
 
 @dataclass(slots=True)
