@@ -54,12 +54,13 @@ def append(
 
             raise InputError(f"{name} is empty: there is nothing to append")
         first, last = ledger.offset_of(0), ledger.offset_of(ledger.next_ticket - 1)
-    if as_json:
-        click.echo(
-            json.dumps({"records": ledger.next_ticket, "first_offset": first, "last_offset": last})
-        )
-    else:
-        click.echo(f"{ledger.next_ticket} records committed, offsets {first} to {last}")
+    told = {"records": ledger.next_ticket, "first_offset": first, "last_offset": last}
+    text = f"{ledger.next_ticket} records committed, offsets {first} to {last}"
+    try:
+        click.echo(json.dumps(told) if as_json else text)
+    except OSError:  # who runs it again would append them twice
+        click.echo(f"kraftfast: {text}", err=True)
+        raise
 
 
 def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeout: float) -> None:

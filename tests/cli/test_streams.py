@@ -47,6 +47,17 @@ def test_closed_stdout(line: str, quorum_dir: Path) -> None:
     assert done.stderr == "kraftfast: cannot write to stdout: Bad file descriptor\n"
 
 
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_what_was_appended_is_told_where_stdout_cannot_be_written(
+    where: str, quorum_dir: Path
+) -> None:
+    """Else it looks as if nothing was, and is appended twice."""
+    done = shell(f"echo a | $K append --dir {quorum_dir} {where}")
+    assert done.returncode == 74
+    assert "kraftfast: 1 records committed, offsets " in done.stderr
+    assert "cannot write to stdout" in done.stderr.splitlines()[-1]
+
+
 def test_all_streams_closed(tmp_path: Path) -> None:
     """No file of the log may become descriptor 1 or 2: a line would be written into it."""
     line = f"$K demo --records 500 --dir {tmp_path / 'q'} --timeout 30 <&- >&- 2>&-"
