@@ -136,7 +136,7 @@ BUILT = os.path.join("build", SANITIZE or ("debug" if DEBUG else "plain"))
 HOT = {
     "kraftfast.buffer",
     "kraftfast.client.producer.appender",
-    "kraftfast.client.producer.ledger",
+    "kraftfast.client.producer.outcomes",
     "kraftfast.client.producer.ring_sender",
     "kraftfast.client.producer.sender",
     "kraftfast.log.log",

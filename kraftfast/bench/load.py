@@ -86,7 +86,7 @@ def append_all(
     :meth:`Producer.wait <kraftfast.client.producer.producer.Producer.wait>` would for a record that
     failed.
     """
-    first, records, value_bytes = producer.ledger.next_ticket, 0, 0
+    first, records, value_bytes = producer.outcomes.next_ticket, 0, 0
     began = time.perf_counter()
     for chunk in chunks:
         producer.append_many_nowait(chunk.source, chunk.offsets, timeout=timeout)
@@ -102,7 +102,7 @@ def append_all(
 def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None:
     """Wait for everything handed over; raises the failure of the first record that has one."""
     producer.flush(timeout=timeout)
-    for _, _, _, failure in producer.ledger.runs(first_ticket, producer.ledger.next_ticket):
+    for _, _, _, failure in producer.outcomes.runs(first_ticket, producer.outcomes.next_ticket):
         if failure is not None:
             raise failure
 

@@ -48,14 +48,14 @@ def append(
             append_all(producer, chunks, timeout=timeout)
         else:
             append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
-        ledger = producer.ledger
-        if ledger.next_ticket == 0:
+        outcomes = producer.outcomes
+        if outcomes.next_ticket == 0:
             from kraftfast.errors import InputError
 
             raise InputError(f"{name} is empty: there is nothing to append")
-        first, last = ledger.offset_of(0), ledger.offset_of(ledger.next_ticket - 1)
-    told = {"records": ledger.next_ticket, "first_offset": first, "last_offset": last}
-    text = f"{ledger.next_ticket} records committed, offsets {first} to {last}"
+        first, last = outcomes.offset_of(0), outcomes.offset_of(outcomes.next_ticket - 1)
+    told = {"records": outcomes.next_ticket, "first_offset": first, "last_offset": last}
+    text = f"{outcomes.next_ticket} records committed, offsets {first} to {last}"
     try:
         click.echo(json.dumps(told) if as_json else text)
     except OSError:  # who runs it again would append them twice

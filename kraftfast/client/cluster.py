@@ -11,7 +11,7 @@ from kraftfast import arguments
 from kraftfast.arguments import refuse
 from kraftfast.client.connection import Address, Connection, Refused
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.socket_sender import SocketSender
 from kraftfast.errors import (
@@ -253,7 +253,7 @@ class RemoteConnector:
         self.cluster, self.batch_bytes, self.window = cluster, batch_bytes, window
         self.host = cluster.host
 
-    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
+    def connect(self, outcomes: Outcomes, record_bytes: int, deadline: float) -> SocketSender:
         """Return a sender to the leader.
 
         Raises NotLeader, NoQuorum, PeerGone, RequestRefused, InconsistentClusterId.
@@ -262,7 +262,7 @@ class RemoteConnector:
         try:
             return SocketSender(
                 connection,
-                ledger,
+                outcomes,
                 self.cluster.topic,
                 leader.topic_id,
                 self.batch_bytes,
@@ -298,7 +298,7 @@ class RemoteConnector:
 def connect_producer(
     addresses: Iterable[Address],
     topic: str,
-    ledger: Ledger,
+    outcomes: Outcomes,
     batch_bytes: int,
     window: int,
     timeout: float = 10.0,
@@ -308,4 +308,4 @@ def connect_producer(
     Raises NotLeader, NoQuorum, RequestRefused.
     """
     connector = RemoteConnector(Cluster(addresses, topic), batch_bytes, window)
-    return connector.connect(ledger, 0, HOST.monotonic() + timeout)
+    return connector.connect(outcomes, 0, HOST.monotonic() + timeout)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kraftfast.client.admin.admin_ways import Reached
 from kraftfast.client.host import Host
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 
 
@@ -16,7 +16,7 @@ class Connector(Protocol):
     host: Host  # what its producers run on
     window: int  # batches that a sender has under way at most
 
-    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
+    def connect(self, outcomes: Outcomes, record_bytes: int, deadline: float) -> Sender:
         """Return a sender that takes records of ``record_bytes``.
 
         Raises NotLeader, NoQuorum, PeerGone.

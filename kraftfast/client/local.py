@@ -17,7 +17,7 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.client.host import HOST
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import (
@@ -66,7 +66,7 @@ class LocalConnector:
         self.batch_bytes, self.window = batch_bytes, window
         self._order = list(directories)
 
-    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> RingSender:
+    def connect(self, outcomes: Outcomes, record_bytes: int, deadline: float) -> RingSender:
         """Return a ring to the leader that takes records of ``record_bytes``.
 
         Raises NotLeader (no replica leads now), NoQuorum (no replica runs), Full, PeerGone.
@@ -93,7 +93,7 @@ class LocalConnector:
                 continue
             self._promise(id, True)
             try:
-                return RingSender(*answer, ledger, self.batch_bytes, self.window)
+                return RingSender(*answer, outcomes, self.batch_bytes, self.window)
             except OSError as error:
                 for each in answer:
                     each.close()

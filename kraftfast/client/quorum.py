@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Self
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from kraftfast.client.makes_producers import MakesProducers
+from kraftfast import limits
+from kraftfast.arguments import OFFSET_MAX, whole_number
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import Closed, LocalError
 from kraftfast.forks import Birthplace
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin, AsyncAdmin
     from kraftfast.client.admin.quorum_info import QuorumInfo
+    from kraftfast.client.connector import Connector
     from kraftfast.client.consumer.consumer import RecordStream
+    from kraftfast.client.producer.aio import AsyncProducer
+    from kraftfast.client.producer.producer import Producer
+
+BATCH_BYTES = 64 * 1024
+WINDOW_BATCHES = 64
 
 
-class Quorum(MakesProducers):
+class Loses(Protocol):
+    """A client of a quorum that its process may close."""
+
+    def lose_quorum(self) -> None:
+        """Have calls raise Closed from now on: the quorum was closed."""
+
+
+L = TypeVar("L", bound=Loses)
+
+
+class Quorum(ABC):
     """A quorum: ``LocalQuorum`` runs one itself, :func:`kraftfast.connect` reaches one that runs.
 
     Thread-safe. It belongs to the process that made it.
     """
+
+    _clients: weakref.WeakSet[Loses] | None = None
 
     @property
     @abstractmethod
@@ -57,6 +80,115 @@ class Quorum(MakesProducers):
         """
         return self.admin().read_barrier(timeout=timeout)
 
+    # --- producers --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise Closed, WrongProcess."""
+
+    @abstractmethod
+    def _connector(self, batch_bytes: int, window: int) -> Connector:
+        """Return the way to its leader."""
+
+    def producer(
+        self,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        window: int = WINDOW_BATCHES,
+        record_bytes_max: int = 0,
+        timeout: float = 30.0,
+        idempotent: bool | None = None,
+        name: str | None = None,
+        connect: bool = True,
+        compression: str | None = None,
+        compression_level: int | None = None,
+    ) -> Producer:
+        """Return a blocking producer.
+
+        ``batch_bytes``: a batch leaves once it is so large. ``window``: batches under way at most,
+        1 to 32,768. ``timeout``: seconds until there must be a leader.
+        ``record_bytes_max``: be ready for records of this size from the start; larger ones than
+        the usual ring takes are possible at any time, but the first waits for what is under way.
+        ``idempotent``, ``name``, ``connect``: as of :class:`Producer`.
+        ``compression``: of batches, in this process: ``zstd``, ``lz4``, ``gzip``, ``snappy``, or
+        ``none``. ``compression_level``: zstd has 1 to 22, lz4 0 to 16, gzip 1 to 9; None: 3, 0, 6.
+
+        Raises InvalidOption; UnsupportedCodec where a codec's package is not installed; NoQuorum if
+        no leader is found in time, or if it takes no more producers; ProducerFenced, Closed,
+        WrongProcess.
+        """
+        from kraftfast.client.producer.producer import (
+            Producer,
+        )  # not before replicas are being started
+        from kraftfast.client.producer.sender import WINDOW_BATCHES_MAX
+        from kraftfast.record.compression import compressor_of
+
+        self._check_open()
+        batch_bytes = whole_number("batch_bytes", batch_bytes, limits.BATCH_BYTES_LEAST, OFFSET_MAX)
+        window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
+        compressor_of(compression, compression_level)  # raises for what is none
+        connector = self._connector(batch_bytes, window)
+        producer = Producer(
+            connector, timeout, record_bytes_max, idempotent, name, connect,
+            (compression, compression_level),
+        )  # fmt: skip
+        return self._kept(producer)
+
+    def _keep_clients(self) -> None:
+        """Take note of the clients: the end of this quorum will be theirs."""
+        self._clients = weakref.WeakSet()
+
+    def _kept(self, client: L) -> L:
+        if self._clients is not None:
+            self._clients.add(client)
+        return client
+
+    @contextmanager
+    def _losing_clients(self) -> Iterator[None]:
+        """Tell them at the end that the quorum has ended: it is closed, no more are made."""
+        try:
+            yield
+        finally:
+            for client in list(self._clients or ()):
+                client.lose_quorum()
+
+    def async_producer(
+        self,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        window: int = WINDOW_BATCHES,
+        record_bytes_max: int = 0,
+        timeout: float = 30.0,
+        idempotent: bool | None = None,
+        name: str | None = None,
+        compression: str | None = None,
+        compression_level: int | None = None,
+    ) -> AsyncProducer:
+        """Return an asyncio producer, for use inside a running loop; arguments as :meth:`producer`.
+
+        ``async with`` it, or ``await`` it: the search for a leader is waited for there. Raises
+        InvalidOption; LocalError where no loop runs.
+        """
+        from kraftfast.client.producer.aio import (
+            AsyncProducer,
+        )  # with asyncio, which few programs need
+
+        deadline_after(timeout)  # refused before there is a producer to close
+        check_loop_runs()
+        producer = self.producer(
+            batch_bytes=batch_bytes,
+            window=window,
+            record_bytes_max=record_bytes_max,
+            idempotent=idempotent,
+            name=name,
+            connect=False,
+            compression=compression,
+            compression_level=compression_level,
+        )
+        return AsyncProducer(producer, timeout)
+
+    # --- end --------------------------------------------------------------------------------------
+
     @abstractmethod
     def close(self) -> None:
         """Make no more clients: calls raise Closed from now on. Raises nothing."""
@@ -66,6 +198,19 @@ class Quorum(MakesProducers):
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def check_loop_runs() -> None:
+    """Raise LocalError where no event loop runs."""
+    from asyncio import get_running_loop
+
+    try:
+        get_running_loop()
+    except RuntimeError:
+        raise LocalError(
+            "an async producer is made inside a running event loop: call async_producer() in a "
+            "coroutine that asyncio.run() runs"
+        ) from None
 
 
 class ConnectedQuorum(Quorum):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import ErrorCode
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
@@ -74,7 +74,7 @@ class ScriptedReplica:
 
     def __init__(
         self,
-        ledger: Ledger,
+        outcomes: Outcomes,
         *,
         ring_bytes: int = 1 << 20,
         batch_bytes: int = 4096,
@@ -100,7 +100,7 @@ class ScriptedReplica:
         link = offer.finish(*offer.receive())
         files.close()
         ours.setblocking(False)
-        self.sender = RingSender(link, doorbell, ledger, batch_bytes, window)
+        self.sender = RingSender(link, doorbell, outcomes, batch_bytes, window)
         self.batches: list[bytes] = []
         self.offset = 100
         self.answered = 0

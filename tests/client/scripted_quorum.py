@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from kraftfast.client.host import HOST
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import ErrorCode, KraftfastError
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import ACK, REFUSED, ScriptedReplica, ack, values_of
@@ -42,14 +42,14 @@ class ScriptedQuorum:
 
     host = HOST
 
-    def connect(self, ledger: Ledger, record_bytes: int, _deadline: float) -> Any:
+    def connect(self, outcomes: Outcomes, record_bytes: int, _deadline: float) -> Any:
         if not self.reachable:
             raise self.problem
         ring_bytes = self.ring_bytes
         while ring_bytes < 2 * record_bytes + 4096:
             ring_bytes *= 2
         settings: dict[str, Any] = {"batch_bytes": self.batch_bytes, "window": self.window}
-        replica = ScriptedReplica(ledger, ring_bytes=ring_bytes, **settings)
+        replica = ScriptedReplica(outcomes, ring_bytes=ring_bytes, **settings)
         with self._lock:
             self._leave()
             self._replica, self._verdicts = replica, []

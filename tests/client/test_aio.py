@@ -123,7 +123,7 @@ def test_bad_input_costs_nothing(quorum: LocalQuorum) -> None:
             await producer.append_many(b"abc", size=2)
         with pytest.raises(RecordTooLarge):
             await producer.append_many([b"v", b"v" * (RECORD_BYTES_MAX + 1)])
-        assert producer.producer.ledger.next_ticket == 0
+        assert producer.producer.outcomes.next_ticket == 0
 
     run(quorum, work)
 
@@ -185,7 +185,7 @@ def test_a_full_window_is_said_and_time_limits_hold(quorum: LocalQuorum) -> None
             with pytest.raises(UnknownOutcome):
                 await producer.flush(timeout=0.1)
             assert time.monotonic() - began < 3.0
-            assert producer.producer.ledger.next_ticket == handed_over + 1
+            assert producer.producer.outcomes.next_ticket == handed_over + 1
         finally:
             for id in followers:
                 quorum.kill(id, signal.SIGCONT)

@@ -17,7 +17,7 @@ import kraftfast
 from kraftfast.client.cluster import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.client.connection import Connection
 from kraftfast.client.producer import own_threads
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import (
     ErrorCode,
@@ -122,7 +122,7 @@ def test_nobody_leads_and_nobody_answers_are_told_apart(servers: list[ScriptedSe
     with pytest.raises(NoQuorum):
         Cluster([silent_address(), silent_address()], METADATA_TOPIC).find_leader(soon())
     with pytest.raises(NoQuorum):
-        connect_producer([silent_address()], METADATA_TOPIC, Ledger(), 4096, 8)
+        connect_producer([silent_address()], METADATA_TOPIC, Outcomes(), 4096, 8)
 
 
 def test_a_leader_that_two_servers_see_in_each_other_is_none(servers: list[ScriptedServer]) -> None:
@@ -185,7 +185,7 @@ def test_versions_are_agreed_on() -> None:
         connection.version_of(ApiKey.FETCH)
     with pytest.raises(NoQuorum, match="does not take"):
         server.versions = {ApiKey.PRODUCE: Versions(0, 2), ApiKey.METADATA: SERVED[ApiKey.METADATA]}
-        connect_producer([server.address], METADATA_TOPIC, Ledger(), 4096, 8)
+        connect_producer([server.address], METADATA_TOPIC, Outcomes(), 4096, 8)
     server.close()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.producer.init_producer_id import Identities
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.socket_sender import SocketSender
 from kraftfast.errors import ErrorCode, KraftfastError, UnknownOutcome
 from kraftfast.record.builder import Values
@@ -36,8 +36,8 @@ STEPS = 120
 class RingLeader(ScriptedReplica):
     """Over rings."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger, **RINGS)
+    def __init__(self, outcomes: Outcomes) -> None:
+        super().__init__(outcomes, **RINGS)
 
     def answer(self, number: int, found: Verdict) -> None:
         if found.error:
@@ -57,12 +57,12 @@ class SocketLeader:
 
     VERSION = 9
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, outcomes: Outcomes) -> None:
         ours, self.sock = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         self.sock.setblocking(False)
         connection: Any = FakeConnection(ours)
-        self.sender = SocketSender(connection, ledger, METADATA_TOPIC, None, 2000, 16)
+        self.sender = SocketSender(connection, outcomes, METADATA_TOPIC, None, 2000, 16)
         self.splitter = frame.FrameSplitter(1 << 20)
         self.frames: list[bytes] = []
         self.said = 0
@@ -113,7 +113,7 @@ class History:
         self.leader = LEADERS[transport]
         self.chance = random.Random(seed)
         self.log = ModelLog(self.chance)
-        self.ledger = Ledger()
+        self.outcomes = Outcomes()
         self.identities = Identities(self, None) if idempotent else None
         self.backlog: list[Any] = []
         self.values: list[bytes] = []
@@ -136,12 +136,12 @@ class History:
     def lead(self) -> None:
         """The next leader, with what the one before gave back."""
         self.verdicts, self.answered = [], 0
-        self.replica = self.leader(self.ledger)
+        self.replica = self.leader(self.outcomes)
         sender = self.replica.sender
         if self.identities is None:
             sender.take_over(self.backlog)
         else:
-            self.identities.enlist(sender, self.ledger, self.backlog, time.monotonic() + 5)
+            self.identities.enlist(sender, self.outcomes, self.backlog, time.monotonic() + 5)
         sender.poll()
 
     # --- what happens -----------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class History:
             del self.values[len(self.values) - len(many) + taken :]
         if self.chance.random() < 0.5:
             sender.seal()
-        assert self.ledger.next_ticket == len(self.values)
+        assert self.outcomes.next_ticket == len(self.values)
 
     def take(self) -> None:
         """The leader takes some batches and gives their slots back; now and then it refuses one."""
@@ -217,7 +217,7 @@ class History:
             sender.poll()
             if sender.broken is not None:
                 self.lose()
-            if self.ledger.resolved == self.ledger.next_ticket:
+            if self.outcomes.resolved == self.outcomes.next_ticket:
                 return
         raise AssertionError("it never ends")
 
@@ -226,7 +226,7 @@ class History:
         for ticket, value in enumerate(self.values):
             append = Append("p", ticket, value, 0.0)
             try:
-                append.offset = self.ledger.offset_of(ticket)
+                append.offset = self.outcomes.offset_of(ticket)
                 append.outcome, append.acked = COMMITTED, 1.0
             except UnknownOutcome:
                 append.outcome = UNKNOWN

@@ -326,11 +326,11 @@ def test_closing_while_nothing_is_acknowledged(quorum: LocalQuorum) -> None:
 
 CLAIMS = """
 import os, signal, sys
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.local import LocalConnector
 import time
 directories = {int(id): path for id, path in (each.split("=", 1) for each in sys.argv[1:])}
-sender = LocalConnector(directories, 65536, 64).connect(Ledger(), 0, time.monotonic() + 10)
+sender = LocalConnector(directories, 65536, 64).connect(Outcomes(), 0, time.monotonic() + 10)
 sender.append(b"sent by the one that died")
 while sender.under_way:
     sender.poll()

@@ -66,7 +66,7 @@ def calls_of(producer: Any) -> dict[str, Callable[[], Any]]:
         "append_wait": lambda: producer.append_wait(b"child"),
         "append_many": lambda: producer.append_many([b"child"] * 10),
         "append_many_nowait": lambda: producer.append_many_nowait([b"child"] * 10),
-        "wait for the last": lambda: producer.wait(producer.ledger.next_ticket - 1),
+        "wait for the last": lambda: producer.wait(producer.outcomes.next_ticket - 1),
         "wait for the first": lambda: producer.wait(0),
         "flush": lambda: producer.flush(),
         "last_sequence": lambda: producer.last_sequence(),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.producer.init_producer_id import Identities
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import (
     DiskFull,
     ErrorCode,
@@ -31,7 +31,7 @@ class Quorum:
     """Leaders, one after the other, that are asked for ids: a connector and who it reaches."""
 
     def __init__(self, name: str | None = None) -> None:
-        self.ledger = Ledger()
+        self.outcomes = Outcomes()
         self.replicas: list[ScriptedReplica] = []
         self.asked: list[Any] = []
         self.grants = [(7, 0, -1)]
@@ -54,9 +54,9 @@ class Quorum:
 
     def lead(self, **settings: Any) -> ScriptedReplica:
         """The next leader, with what the one before left."""
-        replica = ScriptedReplica(self.ledger, **{"batch_bytes": 200, **settings})
+        replica = ScriptedReplica(self.outcomes, **{"batch_bytes": 200, **settings})
         self.replicas.append(replica)
-        self.identities.enlist(replica.sender, self.ledger, self.backlog, time.monotonic() + 5)
+        self.identities.enlist(replica.sender, self.outcomes, self.backlog, time.monotonic() + 5)
         replica.sender.poll()
         self.backlog = []
         return replica
@@ -94,10 +94,10 @@ def send(replica: ScriptedReplica, *values: bytes) -> None:
 
 
 def failures(quorum: Quorum) -> list[type | None]:
-    ledger = quorum.ledger
+    outcomes = quorum.outcomes
     return [
         type(failure) if failure else None
-        for first, end, _, failure in ledger.runs(0, ledger.resolved)
+        for first, end, _, failure in outcomes.runs(0, outcomes.resolved)
         for _ in range(end - first)
     ]
 
@@ -266,7 +266,7 @@ def test_a_name_goes_on_where_it_was() -> None:
     first, second = quorum.asked
     assert (first.transactional_id, first.producer_id, first.resumes) == ("n", -1, True)
     assert (second.producer_id, second.producer_epoch) == (7, 3), "nobody else's epoch is taken"
-    assert quorum.identities.last_sequence(quorum.ledger) == 100
+    assert quorum.identities.last_sequence(quorum.outcomes) == 100
     quorum.close()
 
 
@@ -303,7 +303,7 @@ def test_a_fenced_producer_sends_nothing_more(code: ErrorCode) -> None:
     leader.refuse(0, 1, code)
     leader.sender.poll()
     assert isinstance(leader.sender.broken, ProducerFenced)
-    quorum.identities.fail_rest(quorum.ledger, LOST)
+    quorum.identities.fail_rest(quorum.outcomes, LOST)
     assert failures(quorum) == [ProducerFenced, ProducerFenced]
     with pytest.raises(ProducerFenced):
         quorum.lead()
@@ -338,23 +338,23 @@ def test_a_refused_record_is_not_counted() -> None:
         quorum.grants = list(grants)
         first = 10 if name else 0
         leader = quorum.lead()
-        numbers = [quorum.identities.last_sequence(quorum.ledger)]
+        numbers = [quorum.identities.last_sequence(quorum.outcomes)]
         send(leader, b"a", b"b", b"c")
         says(leader)
         leader.acknowledge(1)
         leader.refuse(1, 1, ErrorCode.KAFKA_STORAGE_ERROR)
         leader.sender.poll()
-        numbers.append(quorum.identities.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.outcomes))
         quorum.lose()
         again = quorum.lead()
-        numbers.append(quorum.identities.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.outcomes))
         says(again)
         again.acknowledge(1)
         again.sender.poll()
-        numbers.append(quorum.identities.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.outcomes))
         send(again, b"d")
         quorum.lose()
-        quorum.identities.fail_rest(quorum.ledger, LOST)
-        numbers.append(quorum.identities.last_sequence(quorum.ledger))
+        quorum.identities.fail_rest(quorum.outcomes, LOST)
+        numbers.append(quorum.identities.last_sequence(quorum.outcomes))
         assert numbers == [first - 1, first, first, first + 1, first + 1], name
         quorum.close()

@@ -67,12 +67,12 @@ def quorum() -> Iterator[ScriptedQuorum]:
 
 
 def told(quorum: ScriptedQuorum, producer: Producer, values: dict[int, bytes]) -> list[Append]:
-    """What the ledger says of these tickets."""
+    """What the outcomes says of these tickets."""
     found = []
     for ticket, value in values.items():
         append = Append("p", ticket, value, 0.0)
         try:
-            append.offset = producer.ledger.offset_of(ticket)
+            append.offset = producer.outcomes.offset_of(ticket)
             append.outcome, append.acked = COMMITTED, 1.0
         except UnknownOutcome:
             pass
@@ -114,7 +114,7 @@ def test_a_producer_goes_on_wherever_an_exception_came(
             quorum.mute = False
             after = producer.append_wait(b"after %d" % number, timeout=5)
             producer.flush(timeout=5)
-            assert producer.resolved == producer.ledger.next_ticket and after > begun
+            assert producer.resolved == producer.outcomes.next_ticket and after > begun
             assert not producer.pumping
         lines += 1
     values = [value[:20] for value in quorum.values() if value]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.producer.identity import Identity
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import UnknownOutcome
 from tests.client.kit import ScriptedReplica
 
@@ -30,8 +30,8 @@ def test_every_ticket_is_given_back_or_resolved(idempotent: bool) -> None:
     """Of batches that were taken, that were not, and of the open one."""
     failed = 0
     for point in range(1, POINTS_MAX):
-        ledger = Ledger()
-        replica = ScriptedReplica(ledger, batch_bytes=300)
+        outcomes = Outcomes()
+        replica = ScriptedReplica(outcomes, batch_bytes=300)
         sender = replica.sender
         if idempotent:
             sender.identity = Identity()
@@ -49,7 +49,7 @@ def test_every_ticket_is_given_back_or_resolved(idempotent: bool) -> None:
             failed, done = failed + 1, False
             sender.seal()  # as another thread may do
             given_up = sender.give_up(LOST)
-        tickets = list(range(ledger.resolved))
+        tickets = list(range(outcomes.resolved))
         for _, first, count, _ in given_up:
             tickets += range(first, first + count)
         assert tickets == list(range(8)), f"allocation {point}"

@@ -106,7 +106,7 @@ class Ending(OwnThreads):
     _called_back, _ended, _resolved = 0, False, 0
 
     @property
-    def ledger(self) -> Any:  # type: ignore[override]
+    def outcomes(self) -> Any:  # type: ignore[override]
         return self
 
     @property

@@ -14,7 +14,7 @@ import pytest
 
 from kraftfast.client import local
 from kraftfast.client.producer.aio import AsyncProducer
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX
 from kraftfast.client.producer.tickets import Batch
@@ -67,7 +67,8 @@ def test_what_nobody_waits_for_leaves_all_the_same(quorum: LocalQuorum) -> None:
             producer.append(b"stays in the open batch")
             wait_until(
                 lambda: (
-                    producer.ledger.next_ticket == producer.resolved or not producer.sender.has_open
+                    producer.outcomes.next_ticket == producer.resolved
+                    or not producer.sender.has_open
                 )
             )
         producer.flush()
@@ -157,7 +158,7 @@ def test_a_bad_value_among_many_costs_nothing(
     with quorum.producer() as producer:
         with pytest.raises(kind):
             producer.append_many(*args, **kwargs)
-        assert producer.ledger.next_ticket == 0
+        assert producer.outcomes.next_ticket == 0
 
 
 def test_large_records_get_the_room_they_need(quorum: LocalQuorum) -> None:
@@ -328,7 +329,7 @@ def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.Monke
     for directories in ({1: "leader"}, {1: "leader", 2: "other"}, {2: "other", 1: "leader"}):
         connector = local.LocalConnector(directories, 1000, 8)
         with pytest.raises(NoQuorum, match="replica 1 takes no more producers: process 7 has 384"):
-            connector.connect(Ledger(), 0, time.monotonic() + 1)
+            connector.connect(Outcomes(), 0, time.monotonic() + 1)
 
 
 def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:

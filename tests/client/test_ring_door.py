@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import UnknownOutcome
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello
@@ -49,7 +49,7 @@ class OneReplica:
         self.log = open_log(disk, self.directory, settings, preparer).log
         self.flusher = Flusher(self.bell.bell.address, self.bell.bell.fd)
         self.idle = Idle(self.bell.bell, self.flusher.address)
-        self.intake, self.stats, self.ledger = Intake(), Stats(), Ledger()
+        self.intake, self.stats, self.outcomes = Intake(), Stats(), Outcomes()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         doorbell = OwnDoorbell()
         offer = RingOffer(ours, doorbell, Hello(kind="producer"), 1 << 20, 1 << 16)
@@ -59,7 +59,7 @@ class OneReplica:
             accept_rings(theirs, self.bell, decode_hello(data), fds, hello)
         )
         self.intake.add(self.producer, self.idle)
-        self.sender = RingSender(offer.finish(*offer.receive()), doorbell, self.ledger, 4096, 8)
+        self.sender = RingSender(offer.finish(*offer.receive()), doorbell, self.outcomes, 4096, 8)
 
     def drain(self, epoch: int) -> int:
         """What one turn of a leader takes, in records."""
@@ -105,7 +105,7 @@ def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(
     assert replica.drain(epoch=3) == 0
     sender.poll()
     back = sender.give_up(UnknownOutcome("lost"))
-    assert len(back) == 1 and replica.ledger.resolved == 1
+    assert len(back) == 1 and replica.outcomes.resolved == 1
     assert replica.drain(epoch=3) == 0
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX
 from kraftfast.errors import (
     DiskFull,
@@ -29,13 +29,13 @@ LOST = UnknownOutcome("lost")
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
+def outcomes() -> Outcomes:
+    return Outcomes()
 
 
 @pytest.fixture
-def replica(ledger: Ledger) -> ScriptedReplica:
-    return ScriptedReplica(ledger)
+def replica(outcomes: Outcomes) -> ScriptedReplica:
+    return ScriptedReplica(outcomes)
 
 
 def test_the_first_record_leaves_at_once_and_others_gather_behind_it(
@@ -49,7 +49,7 @@ def test_the_first_record_leaves_at_once_and_others_gather_behind_it(
     replica.acknowledge(1)
     assert sender.poll()
     assert [values_of(batch) for batch in replica.look()] == [[b"1", b"2", b"3", b"4"]]
-    assert sender.ledger.resolved == 1 and not sender.has_open
+    assert sender.outcomes.resolved == 1 and not sender.has_open
 
 
 def test_a_full_batch_leaves_and_a_full_window_takes_no_more(replica: ScriptedReplica) -> None:
@@ -69,9 +69,9 @@ def test_a_full_batch_leaves_and_a_full_window_takes_no_more(replica: ScriptedRe
     )
 
 
-def test_a_full_ring_takes_no_more_until_what_is_in_it_is_acknowledged(ledger: Ledger) -> None:
+def test_a_full_ring_takes_no_more_until_what_is_in_it_is_acknowledged(outcomes: Outcomes) -> None:
     """D24: slots that were released may have to be sent again, so they are not overwritten."""
-    replica = ScriptedReplica(ledger, ring_bytes=1 << 16, batch_bytes=16384, window=64)
+    replica = ScriptedReplica(outcomes, ring_bytes=1 << 16, batch_bytes=16384, window=64)
     sender, value = replica.sender, b"v" * 8000
     while sender.append(value) >= 0:
         pass
@@ -110,7 +110,7 @@ def test_records_with_everything_and_at_their_bounds(replica: ScriptedReplica) -
     with pytest.raises(RecordTooLarge) as caught:
         sender.append(b"v" * (largest + 1))
     assert caught.value.record_bytes == largest + 1
-    assert sender.ledger.next_ticket == 4
+    assert sender.outcomes.next_ticket == 4
     sender.append_record(b"v" * (largest - 8), b"k" * 4, [("a", b"b")], None)
     for _ in range(9):
         replica.look()
@@ -126,11 +126,11 @@ def test_records_with_everything_and_at_their_bounds(replica: ScriptedReplica) -
         0,
     ]
     assert abs(records[2].timestamp - time.time() * 1000) < 10_000
-    assert len(records[4].value) == largest - 8 and sender.ledger.resolved == 5
+    assert len(records[4].value) == largest - 8 and sender.outcomes.resolved == 5
 
 
-def test_the_largest_record_of_all_fits_a_batch_of_its_own(ledger: Ledger) -> None:
-    replica = ScriptedReplica(ledger, ring_bytes=32 << 20)
+def test_the_largest_record_of_all_fits_a_batch_of_its_own(outcomes: Outcomes) -> None:
+    replica = ScriptedReplica(outcomes, ring_bytes=32 << 20)
     assert replica.sender.record_bytes_max == RECORD_BYTES_MAX
     header = ("h", b"h" * 100)  # 104 bytes: each part has its size in front
     with pytest.raises(RecordTooLarge):
@@ -141,8 +141,8 @@ def test_the_largest_record_of_all_fits_a_batch_of_its_own(ledger: Ledger) -> No
     assert replica.sender.append_values(Values([b"w" * RECORD_BYTES_MAX]), 0) == (1, 1)
 
 
-def test_a_kafka_raft_log_refuses_what_its_reader_would(ledger: Ledger) -> None:
-    replica = ScriptedReplica(ledger, records="kafka-raft")
+def test_a_kafka_raft_log_refuses_what_its_reader_would(outcomes: Outcomes) -> None:
+    replica = ScriptedReplica(outcomes, records="kafka-raft")
     sender = replica.sender
     for bad in (
         (None, None, (), None),
@@ -189,8 +189,8 @@ def test_many_values_are_checked_before_the_first_one_leaves(replica: ScriptedRe
         sender.check_values(Values([b"", b"v" * (RECORD_BYTES_MAX + 1)]))
 
 
-def test_values_of_all_sizes_arrive_in_order(ledger: Ledger) -> None:
-    replica = ScriptedReplica(ledger, window=64)
+def test_values_of_all_sizes_arrive_in_order(outcomes: Outcomes) -> None:
+    replica = ScriptedReplica(outcomes, window=64)
     values = [b"v" * n for n in (10, 5000, 0, 4096, 100_000, 3, 4000, 4000)] * 3
     column, done = Values(values), 0
     while done < len(values):
@@ -206,22 +206,22 @@ def test_values_of_all_sizes_arrive_in_order(ledger: Ledger) -> None:
 def test_refusals_count_for_what_they_name_however_early_they_come(
     replica: ScriptedReplica,
 ) -> None:
-    sender, ledger = replica.sender, replica.sender.ledger
+    sender, outcomes = replica.sender, replica.sender.outcomes
     for i in range(4):
         sender.append(b"%d" % i)
         sender.seal()
     replica.look()
     replica.refuse(2, 1, ErrorCode.KAFKA_STORAGE_ERROR)  # while the first two wait for their commit
     sender.poll()
-    assert ledger.resolved == 0
+    assert outcomes.resolved == 0
     replica.acknowledge(2)
     sender.poll()
-    assert ledger.resolved == 3 and [ledger.offset_of(0), ledger.offset_of(1)] == [100, 101]
+    assert outcomes.resolved == 3 and [outcomes.offset_of(0), outcomes.offset_of(1)] == [100, 101]
     with pytest.raises(DiskFull):
-        ledger.offset_of(2)
+        outcomes.offset_of(2)
     replica.say(ACK, ack(3, 1, 102, 103))
     sender.poll()
-    assert ledger.offset_of(3) == 102
+    assert outcomes.offset_of(3) == 102
 
 
 @pytest.mark.parametrize(
@@ -253,18 +253,18 @@ def test_an_answer_that_makes_no_sense_ends_the_ring(
     assert isinstance(sender.broken, PeerGone)
     assert sender.append(b"c") == -1
     back = sender.give_up(LOST)
-    ledger = sender.ledger
-    assert back == [] and ledger.resolved == ledger.next_ticket == 2, (
+    outcomes = sender.outcomes
+    assert back == [] and outcomes.resolved == outcomes.next_ticket == 2, (
         "a living replica may take all of it"
     )
     with pytest.raises(UnknownOutcome):
-        ledger.offset_of(0)
+        outcomes.offset_of(0)
 
 
 def test_what_a_leaver_looked_at_is_unknown_and_the_rest_comes_back_in_order(
     replica: ScriptedReplica,
 ) -> None:
-    sender, ledger = replica.sender, replica.sender.ledger
+    sender, outcomes = replica.sender, replica.sender.outcomes
     for i in range(5):
         sender.append(b"%d" % i)
         sender.seal()
@@ -278,10 +278,10 @@ def test_what_a_leaver_looked_at_is_unknown_and_the_rest_comes_back_in_order(
     assert [(values_of(batch), first, records) for batch, first, records, _ in back] == [
         ([b"3"], 3, 1), ([b"4"], 4, 1), ([b"open"], 5, 1),
     ]  # fmt: skip
-    assert ledger.resolved == 3 and ledger.next_ticket == 6 and ledger.offset_of(0) == 100
+    assert outcomes.resolved == 3 and outcomes.next_ticket == 6 and outcomes.offset_of(0) == 100
     for ticket in (1, 2):
         with pytest.raises(UnknownOutcome, match="lost"):
-            ledger.offset_of(ticket)
+            outcomes.offset_of(ticket)
 
 
 def test_only_a_ring_that_nobody_reads_any_more_gives_anything_back(
@@ -296,7 +296,7 @@ def test_only_a_ring_that_nobody_reads_any_more_gives_anything_back(
     sender.fail(PeerGone("a later leader is known"))  # this one may only be slow
     back = sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == [[b"open"]]
-    assert sender.ledger.resolved == 2
+    assert sender.outcomes.resolved == 2
 
 
 def test_a_replica_that_hangs_up_takes_no_more(replica: ScriptedReplica) -> None:
@@ -311,19 +311,19 @@ def test_a_replica_that_hangs_up_takes_no_more(replica: ScriptedReplica) -> None
         sender.sleep(5.0, 10)
     assert isinstance(sender.broken, PeerGone)
     back = sender.give_up(LOST)
-    assert [values_of(batch) for batch, *_ in back] == [[b"b"]] and sender.ledger.offset_of(
+    assert [values_of(batch) for batch, *_ in back] == [[b"b"]] and sender.outcomes.offset_of(
         0
     ) == 100
 
 
-def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> None:
-    old = ScriptedReplica(ledger, window=8)
+def test_a_backlog_goes_before_what_is_appended_meanwhile(outcomes: Outcomes) -> None:
+    old = ScriptedReplica(outcomes, window=8)
     for i in range(6):
         old.sender.append(b"old %d" % i)
         old.sender.seal()
     old.leave()
     old.sender.poll()
-    new = ScriptedReplica(ledger, window=4)
+    new = ScriptedReplica(outcomes, window=4)
     new.sender.take_over(old.sender.give_up(LOST))
     new.sender.poll()
     assert new.sender.backlog and new.sender.append(b"new") == -1, "appends wait behind it"
@@ -339,24 +339,24 @@ def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> Non
     assert flat(values_of(batch) for batch in new.batches) == [b"old %d" % i for i in range(6)] + [
         b"new"
     ]
-    assert [ledger.offset_of(ticket) for ticket in range(7)] == list(range(100, 107))
+    assert [outcomes.offset_of(ticket) for ticket in range(7)] == list(range(100, 107))
 
 
-def test_a_backlog_survives_a_second_leader_too(ledger: Ledger) -> None:
-    first = ScriptedReplica(ledger)
+def test_a_backlog_survives_a_second_leader_too(outcomes: Outcomes) -> None:
+    first = ScriptedReplica(outcomes)
     for i in range(3):
         first.sender.append(b"%d" % i)
         first.sender.seal()
     first.leave()
     first.sender.poll()
-    second = ScriptedReplica(ledger, window=1)
+    second = ScriptedReplica(outcomes, window=1)
     second.sender.take_over(first.sender.give_up(LOST))
     second.sender.poll()
     second.leave()
     second.sender.poll()
     back = second.sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == [[b"0"], [b"1"], [b"2"]]
-    assert ledger.resolved == 0
+    assert outcomes.resolved == 0
 
 
 # --- threads and sleep ------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_a_sleeper_is_woken_by_the_replica_and_by_another_thread_that_took_its_a
             sender.poll()
         sleeper.join(5.0)
         assert time.monotonic() - began < 2.0, "the wake-up was lost"
-        assert sender.ledger.resolved == ticket + 1
+        assert sender.outcomes.resolved == ticket + 1
 
 
 def test_letting_go_wakes_a_sleeper_and_closes_when_it_has_left(replica: ScriptedReplica) -> None:
@@ -399,8 +399,8 @@ def test_letting_go_wakes_a_sleeper_and_closes_when_it_has_left(replica: Scripte
     sender.close()
 
 
-def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger) -> None:
-    replica = ScriptedReplica(ledger, ring_bytes=1 << 22, batch_bytes=1 << 16, window=64)
+def test_columns_are_encoded_while_other_threads_append_and_poll(outcomes: Outcomes) -> None:
+    replica = ScriptedReplica(outcomes, ring_bytes=1 << 22, batch_bytes=1 << 16, window=64)
     sender, stop, counts = replica.sender, threading.Event(), []
     sealed = threading.Event()  # until then a batch may be open that is not under way yet
 
@@ -439,12 +439,12 @@ def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger)
         name, number = (int(part) for part in (value or b"").split(b":"))
         assert number == seen[name], "each thread's records come once and in order"
         seen[name] += 1
-    assert done == len(column) and seen == dict(counts) and ledger.resolved == sum(seen.values())
+    assert done == len(column) and seen == dict(counts) and outcomes.resolved == sum(seen.values())
 
 
 def test_senders_have_bounds() -> None:
     for settings in ({"window": 0}, {"window": 1 << 16}, {"batch_bytes": 10}):
         with pytest.raises(InvalidOption):
-            ScriptedReplica(Ledger(), **settings)
+            ScriptedReplica(Outcomes(), **settings)
     with pytest.raises(LocalError):
-        Ledger().offset_of(0)
+        Outcomes().offset_of(0)

@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.client.cluster import connect_producer
 from kraftfast.client.producer.identity import Identity
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import ErrorCode, UnknownOutcome
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.types import METADATA_TOPIC
@@ -80,18 +80,18 @@ def test_damaged_bytes_are_not_sent_under_a_fresh_checksum(quorum: Quorum) -> No
 
 
 def test_damaged_bytes_are_not_sent_by_a_producer_without_an_identity() -> None:
-    ledger = Ledger()
-    leader = ScriptedReplica(ledger)
+    outcomes = Outcomes()
+    leader = ScriptedReplica(outcomes)
     send(leader, b"aaaa", b"bbbb", b"cccc")
     leader.look(1)
     damage(leader, b"bbbb")
     leader.leave()
     leader.sender.poll()
     back = leader.sender.give_up(LOST)
-    assert [values_of(batch) for batch, *_ in back] == [[b"cccc"]] and ledger.resolved == 2
+    assert [values_of(batch) for batch, *_ in back] == [[b"cccc"]] and outcomes.resolved == 2
     for ticket in (0, 1):
         with pytest.raises(UnknownOutcome):
-            ledger.offset_of(ticket)
+            outcomes.offset_of(ticket)
 
 
 def test_another_batch_in_a_slot_is_not_sent_in_its_place(quorum: Quorum) -> None:
@@ -108,7 +108,7 @@ def test_another_batch_in_a_slot_is_not_sent_in_its_place(quorum: Quorum) -> Non
 
 def test_a_wish_for_room_does_not_keep_a_poller_awake() -> None:
     """A large record found no room, a small one would: an event loop must not spin on that."""
-    replica = ScriptedReplica(Ledger(), ring_bytes=1 << 16, batch_bytes=1000, window=64)
+    replica = ScriptedReplica(Outcomes(), ring_bytes=1 << 16, batch_bytes=1000, window=64)
     sender = replica.sender
     for _ in range(2):
         assert sender.append(b"v" * 25_000) >= 0
@@ -122,10 +122,10 @@ def test_a_wish_for_room_does_not_keep_a_poller_awake() -> None:
 def test_a_request_stays_in_memory_until_its_tickets_are_resolved(size: int) -> None:
     """An answer that settles nothing does not free it: it goes to the next leader."""
     server = ScriptedServer(lambda number, _: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    ledger, identity = Ledger(), Identity()
+    outcomes, identity = Outcomes(), Identity()
     identity.begin(7, 0, 0, 0)
     batch_bytes = max(4096, size // 4)
-    sender = connect_producer([server.address], METADATA_TOPIC, ledger, batch_bytes, 16)
+    sender = connect_producer([server.address], METADATA_TOPIC, outcomes, batch_bytes, 16)
     sender.identity = identity
     values = [b"%06d" % number * (size // 6) for number in range(3)]
     for value in values:
@@ -134,4 +134,4 @@ def test_a_request_stays_in_memory_until_its_tickets_are_resolved(size: int) -> 
     wait_until(lambda: sender.poll() or sender.broken)
     back = sender.give_up(LOST)
     server.close()
-    assert [values_of(batch)[0] for batch, *_ in back] == values and ledger.resolved == 0
+    assert [values_of(batch)[0] for batch, *_ in back] == values and outcomes.resolved == 0

@@ -15,7 +15,7 @@ import pytest
 
 from kraftfast.client.cluster import connect_producer
 from kraftfast.client.host import HOST
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.socket_sender import REQUEST_TIMEOUT_MS, SocketSender
 from kraftfast.errors import (
     DiskFull,
@@ -46,7 +46,7 @@ def server() -> Iterator[ScriptedServer]:
 
 def sender_to(server: ScriptedServer, **settings: Any) -> SocketSender:
     arguments: dict[str, Any] = {"batch_bytes": 4096, "window": 8} | settings
-    return connect_producer([server.address], METADATA_TOPIC, Ledger(), **arguments)
+    return connect_producer([server.address], METADATA_TOPIC, Outcomes(), **arguments)
 
 
 def answered(sender: SocketSender, until: Any) -> None:
@@ -121,7 +121,7 @@ def test_batches_are_pipelined_up_to_the_window_and_answered_in_order(
     assert sender.append(b"4") == -1 and sender.under_way == 4
     release.set()
     answered(sender, lambda: sender.under_way == 0)
-    assert [sender.ledger.offset_of(ticket) for ticket in range(4)] == [1000, 1001, 1002, 1003]
+    assert [sender.outcomes.offset_of(ticket) for ticket in range(4)] == [1000, 1001, 1002, 1003]
     latency = sender.commit_latency()
     assert 0 < latency["p50_us"] <= latency["max_us"] * 1.02
     sender.reset_latency()
@@ -161,12 +161,10 @@ def test_what_a_code_says_of_one_batch_and_the_next_goes_on(
     sender = sender_to(server)
     one_batch_each(sender, [b"a", b"b", b"c"])
     answered(sender, lambda: sender.under_way == 0)
-    assert sender.broken is None and (sender.ledger.offset_of(0), sender.ledger.offset_of(2)) == (
-        5,
-        6,
-    )
+    assert sender.broken is None
+    assert [sender.outcomes.offset_of(ticket) for ticket in (0, 2)] == [5, 6]
     with pytest.raises(kind):
-        sender.ledger.offset_of(1)
+        sender.outcomes.offset_of(1)
     sender.close()
 
 
@@ -185,13 +183,13 @@ def test_what_was_not_appended_goes_to_the_next_leader_in_order(
         ([b"c"], 2),
         ([b"d"], 3),
     ]
-    assert sender.ledger.resolved == 1
+    assert sender.outcomes.resolved == 1
     other = ScriptedServer()
-    following = connect_producer([other.address], METADATA_TOPIC, sender.ledger, 4096, 8)
+    following = connect_producer([other.address], METADATA_TOPIC, sender.outcomes, 4096, 8)
     following.take_over(back)
     following.poll()
     answered(following, lambda: following.under_way == 0)
-    assert other.values() == [[b"b"], [b"c"], [b"d"]] and sender.ledger.resolved == 4
+    assert other.values() == [[b"b"], [b"c"], [b"d"]] and sender.outcomes.resolved == 4
     following.close()
     other.close()
 
@@ -214,12 +212,12 @@ def test_nothing_is_handed_on_behind_what_may_have_been_appended_after_it(
     back = sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == ([] if then == "hold" else [[b"d"]])
     with pytest.raises(NotLeader, match="nothing was appended"):
-        sender.ledger.offset_of(1)
+        sender.outcomes.offset_of(1)
     if isinstance(then, tuple):
-        assert sender.ledger.offset_of(2) == 9
+        assert sender.outcomes.offset_of(2) == 9
     else:
         with pytest.raises(UnknownOutcome):
-            sender.ledger.offset_of(2)
+            sender.outcomes.offset_of(2)
 
 
 def test_a_leader_that_falls_silent_after_it_left_is_not_waited_for(server: ScriptedServer) -> None:
@@ -229,7 +227,7 @@ def test_a_leader_that_falls_silent_after_it_left_is_not_waited_for(server: Scri
     began = time.monotonic()
     answered(sender, lambda: sender.broken is not None)
     assert 0.5 < time.monotonic() - began < 5.0
-    assert sender.give_up(LOST) == [] and sender.ledger.resolved == 2
+    assert sender.give_up(LOST) == [] and sender.outcomes.resolved == 2
 
 
 def test_a_broken_connection_leaves_what_was_sent_unknown(server: ScriptedServer) -> None:
@@ -241,10 +239,10 @@ def test_a_broken_connection_leaves_what_was_sent_unknown(server: ScriptedServer
     assert isinstance(sender.broken, PeerGone)
     back = sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == [[b"open"]]
-    assert sender.ledger.offset_of(0) == 3
+    assert sender.outcomes.offset_of(0) == 3
     for ticket in (1, 2):
         with pytest.raises(UnknownOutcome):
-            sender.ledger.offset_of(ticket)
+            sender.outcomes.offset_of(ticket)
 
 
 def test_what_meets_a_connection_that_ended_while_idle_never_left(server: ScriptedServer) -> None:
@@ -258,7 +256,7 @@ def test_what_meets_a_connection_that_ended_while_idle_never_left(server: Script
     assert isinstance(sender.broken, PeerGone)
     back = sender.give_up(LOST)
     assert [(values_of(batch), first) for batch, first, *_ in back] == [([b"b"], 1)]
-    assert sender.ledger.resolved == 1, "nobody has it: the next leader will"
+    assert sender.outcomes.resolved == 1, "nobody has it: the next leader will"
 
 
 def test_a_sender_that_is_dropped_leaves_no_descriptor(server: ScriptedServer) -> None:
@@ -280,7 +278,7 @@ def test_what_never_left_whole_comes_back() -> None:
     one_batch_each(sender, [b"%02d" % i + b"v" * 50_000 for i in range(14)])
     sender.fail(PeerGone("enough"))
     back = sender.give_up(LOST)
-    unknown = sender.ledger.resolved
+    unknown = sender.outcomes.resolved
     assert unknown > 0 and back and unknown + len(back) == 14
     assert [(values_of(batch)[0] or b"")[:2] for batch, *_ in back] == [
         b"%02d" % i for i in range(unknown, 14)
@@ -316,7 +314,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection(data: bytes) -> None:
     answered(sender, lambda: sender.broken is not None)
     assert isinstance(sender.broken, PeerGone)
     sender.give_up(LOST)
-    assert sender.ledger.resolved == 1
+    assert sender.outcomes.resolved == 1
     theirs.close()
 
 
@@ -343,7 +341,7 @@ def pair(**settings: Any) -> tuple[SocketSender, socket.socket]:
     ours, theirs = socket.socketpair()
     arguments: dict[str, Any] = {"batch_bytes": 4096, "window": 4} | settings
     connection: Any = FakeConnection(ours)
-    return SocketSender(connection, Ledger(), METADATA_TOPIC, None, **arguments), theirs
+    return SocketSender(connection, Outcomes(), METADATA_TOPIC, None, **arguments), theirs
 
 
 def test_a_sleeper_sends_on_when_there_is_room_and_is_woken_by_answers() -> None:
@@ -359,9 +357,9 @@ def test_a_sleeper_sends_on_when_there_is_room_and_is_woken_by_answers() -> None
     reader = threading.Thread(target=read)
     reader.start()
     began = time.monotonic()
-    while sender.ledger.resolved < 3 and time.monotonic() - began < 10:
+    while sender.outcomes.resolved < 3 and time.monotonic() - began < 10:
         sender.sleep(2.0, 2)
-    assert sender.ledger.resolved == 3 and time.monotonic() - began < 5
+    assert sender.outcomes.resolved == 3 and time.monotonic() - began < 5
     reader.join()
     sender.close()
 
@@ -379,7 +377,7 @@ def test_another_thread_that_takes_the_answer_wakes_the_sleeper() -> None:
         began = time.monotonic()
         sleeper.start()
         theirs.sendall(answer(round, round))
-        while sender.ledger.resolved <= ticket:
+        while sender.outcomes.resolved <= ticket:
             sender.poll()
         sleeper.join(5)
         assert time.monotonic() - began < 2.0, "the wake-up was lost"
@@ -395,7 +393,7 @@ def test_buffers_are_used_again_only_once_they_are_answered() -> None:
             received += [bytes(found) for found in splitter.frames(theirs.recv(1 << 20))]
             theirs.sendall(answer(number, number))
             number += 1
-            answered(sender, lambda: sender.ledger.resolved == number)
+            answered(sender, lambda: sender.outcomes.resolved == number)
         sender.seal()
     theirs.settimeout(1.0)
     while len(received) < 40:

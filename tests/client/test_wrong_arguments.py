@@ -250,7 +250,7 @@ def test_calls_of_a_producer(quorum: LocalQuorum) -> None:
     with other_handle(quorum) as other, other.producer() as producer:
         offset = producer.append_wait(b"before")
         assert not_refused(calls_of_producer(producer)) == []
-        assert producer.ledger.next_ticket == 1, "nothing was handed over"
+        assert producer.outcomes.next_ticket == 1, "nothing was handed over"
         assert producer.append_wait(b"after") == offset + 1
     with pytest.raises(LocalError, match="was never handed out"):
         producer.wait(-1)
@@ -283,7 +283,7 @@ def test_calls_of_asyncio(quorum: LocalQuorum) -> None:
         async with quorum.async_producer() as producer:
             offset = await producer.append_wait(b"before")
             assert await not_refused_there(calls_of_appends(producer, timed=False)) == []
-            assert producer.producer.ledger.next_ticket == 1
+            assert producer.producer.outcomes.next_ticket == 1
             assert await producer.append_wait(b"after") == offset + 1
         assert await not_refused_there(calls_of_admin(quorum.async_admin())) == []
 

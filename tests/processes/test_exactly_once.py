@@ -185,7 +185,7 @@ def test_a_name_goes_to_the_next_producer(tmp_path: Path, transport: str) -> Non
                 quorum.kill(leader_of(quorum))
                 new.append_wait(b"3", timeout=PATIENCE_S)
                 assert new.last_sequence() == 3
-            assert isinstance(old.ledger.runs(3, 4)[0][3], ProducerFenced)
+            assert isinstance(old.outcomes.runs(3, 4)[0][3], ProducerFenced)
         log = data_records(log_path(quorum, 1), settled(quorum))
     assert [value for _, value in log] == [b"0", b"1", b"2", b"3"]
 
@@ -252,12 +252,12 @@ def test_a_disk_that_is_full_leaves_no_gap(small_disk: Path) -> None:
             deadline = time.monotonic() + PATIENCE_S
             while not refused and time.monotonic() < deadline:
                 tickets.append(producer.append(b"%d" % len(tickets) + bytes(20_000), timeout=60))
-                runs = producer.ledger.runs(tickets[0], producer.resolved)
+                runs = producer.outcomes.runs(tickets[0], producer.resolved)
                 refused = sum(failure is not None for *_, failure in runs)
             assert refused
             filler.unlink()
             wait_until(lambda: can_append(producer))
-            runs = producer.ledger.runs(0, producer.resolved)
+            runs = producer.outcomes.runs(0, producer.resolved)
         kept = [
             first + i
             for first, end, base, failure in runs
@@ -271,7 +271,7 @@ def test_a_disk_that_is_full_leaves_no_gap(small_disk: Path) -> None:
 
 def can_append(producer: Any) -> bool:
     try:
-        producer.append_wait(b"end %d" % producer.ledger.next_ticket, timeout=5)
+        producer.append_wait(b"end %d" % producer.outcomes.next_ticket, timeout=5)
     except kraftfast.errors.KraftfastError:
         return False
     return True

@@ -15,7 +15,7 @@ import pytest
 from kraftfast import limits
 from kraftfast.client.local import LocalConnector
 from kraftfast.client.producer.identity import Identity
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import ErrorCode, TimedOut
 from kraftfast.log.small_files.id_ranges import EPOCH_SHIFT
 from kraftfast.quorum import LocalQuorum, free_port
@@ -142,8 +142,8 @@ def test_a_duplicate_over_a_ring_waits_too(quorum: LocalQuorum) -> None:
     with Raw(quorum) as raw:
         id = new_id(raw)
 
-    def send(ledger: Ledger) -> Any:
-        sender = connector.connect(ledger, 0, time.monotonic() + 5)
+    def send(outcomes: Outcomes) -> Any:
+        sender = connector.connect(outcomes, 0, time.monotonic() + 5)
         sender.identity = Identity()
         sender.identity.begin(id, 0, 0, 0)
         sender.append(b"the same")
@@ -152,7 +152,7 @@ def test_a_duplicate_over_a_ring_waits_too(quorum: LocalQuorum) -> None:
         sender.poll()
         return sender
 
-    first, second = Ledger(), Ledger()
+    first, second = Outcomes(), Outcomes()
     with without_followers(quorum):
         send(first).close()
         waiting = send(second)
@@ -160,7 +160,7 @@ def test_a_duplicate_over_a_ring_waits_too(quorum: LocalQuorum) -> None:
     offsets = set()
     for _ in range(2):
         leader_of(quorum)
-        later = Ledger()
+        later = Outcomes()
         sender = send(later)
         wait_until(lambda each=sender, to=later: each.poll() or to.resolved or each.broken)
         offsets |= {later.offset_of(0)} if later.resolved else set()

@@ -104,7 +104,7 @@ def dies_after(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
     handed = staging.hand_over
 
     def counting(producer: Any, *rest: Any) -> None:
-        if producer.ledger.next_ticket == records:
+        if producer.outcomes.next_ticket == records:
             producer.flush()
             raise Died
         handed(producer, *rest)

@@ -65,7 +65,7 @@ class AsyncProducer:
     found within ``timeout`` seconds. Not thread-safe; not to be mixed with blocking calls.
     """
 
-    # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
+    # producer: whose outcomes and sender. _waiting: (ticket, future, deadline), by ticket.
     # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
     # _turn: held by the append that waits for room longest. _queued: those that hold or want it.
     # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
@@ -79,7 +79,7 @@ class AsyncProducer:
         self._lead_by = deadline_after(timeout)
         self._loop = asyncio.get_running_loop()
         self.producer = producer
-        self._ledger = producer.ledger
+        self._outcomes = producer.outcomes
         self._failure: KraftfastError | None = None
         self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
         self._alarm_at = math.inf
@@ -261,7 +261,7 @@ class AsyncProducer:
             raise cut_short(tickets, len(column), error) from None
         if tickets:
             await self._wait_ticket(tickets[-1].stop - 1, deadline)
-        return offsets_of(self._ledger, tickets)
+        return offsets_of(self._outcomes, tickets)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -297,12 +297,12 @@ class AsyncProducer:
 
         Raises UnknownOutcome.
         """
-        if ticket >= self._ledger.resolved:
+        if ticket >= self._outcomes.resolved:
             self._check_loop()
             try:
                 await self._await_ticket(ticket, deadline)
             except UnknownOutcome:
-                if ticket >= self._ledger.resolved:
+                if ticket >= self._outcomes.resolved:
                     raise
             except KraftfastError:
                 pass  # what became of it is not asked for here
@@ -359,7 +359,7 @@ class AsyncProducer:
             sender.poll()
         self._notice(sender)
         if self._waiting:
-            self._ledger.settle(self._waiting)
+            self._outcomes.settle(self._waiting)
         self._room.set()
 
     def _watch(self) -> None:
@@ -404,7 +404,7 @@ class AsyncProducer:
                     self._failure = error
                     await asyncio.sleep(ROOM_S)
                 finally:
-                    self._ledger.settle(self._waiting)
+                    self._outcomes.settle(self._waiting)
         finally:
             self._search = None
         if not self._closed:
@@ -436,7 +436,7 @@ class AsyncProducer:
         """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        await self._wait_ticket(self._ledger.next_ticket - 1, deadline_after(timeout))
+        await self._wait_ticket(self._outcomes.next_ticket - 1, deadline_after(timeout))
 
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
@@ -473,7 +473,7 @@ class AsyncProducer:
         try:
             await asyncio.to_thread(self.producer.close, timeout=0.0)
         finally:
-            self._ledger.settle(self._waiting)
+            self._outcomes.settle(self._waiting)
             self._room.set()
 
     def disown(self) -> None:

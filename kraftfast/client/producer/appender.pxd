@@ -2,14 +2,14 @@
 
 from libc.stdint cimport int64_t
 
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.news cimport News
 from kraftfast.client.producer.sender cimport Sender
 
 
 cdef class Appender:
     cdef readonly object host        # what it runs on
-    cdef public Ledger ledger        # tickets and what became of them
+    cdef public Outcomes outcomes    # tickets and what became of them
     cdef public Sender sender        # to the leader, None while there is none
     cdef public bint keeper_sleeps   # wake_threads() is wanted once a batch stays open
     cdef public bint caller_sleeps   # wake_threads() is wanted after the next append

@@ -3,15 +3,15 @@ from collections.abc import Iterable
 from typing_extensions import Buffer
 
 from kraftfast.client.host import Host
-from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.news import News
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 
 DEFAULT_TIMEOUT: float
 SLEEP_S_MAX: float
 
 class Appender:
-    ledger: Ledger
+    outcomes: Outcomes
     sender: Sender | None
     keeper_sleeps: bool
     caller_sleeps: bool

@@ -59,18 +59,18 @@ cdef class Appender:
             number = ticket
         except OverflowError:
             refuse("ticket", "what append returned", ticket)
-        if number >= self.ledger.resolved and self.sender is not None:
+        if number >= self.outcomes.resolved and self.sender is not None:
             self.sender.poll()
-        if number >= self.ledger.resolved:
+        if number >= self.outcomes.resolved:
             self.wait_resolved(number, deadline_after(timeout, now=self.host.monotonic))
-        return self.ledger.offset_of(number)
+        return self.outcomes.offset_of(number)
 
     @property
     def resolved(self) -> int:
         """Every ticket below is committed or failed, by all that came back until now."""
         if self.sender is not None and self.sender.waiting():
             self.sender.poll()
-        return self.ledger.resolved
+        return self.outcomes.resolved
 
     def pump(self, Sender sender not None, int64_t ticket, double deadline):
         """Take in answers for a while, or let another thread that does; then look again.
@@ -95,7 +95,7 @@ cdef class Appender:
     cdef int await_news(self, int64_t ticket, double timeout_s) except -1:
         waiter = self.news.enter()
         try:
-            if self.pumping and self.ledger.resolved <= ticket:
+            if self.pumping and self.outcomes.resolved <= ticket:
                 waiter.acquire(True, timeout_s)
         finally:
             self.news.leave(waiter)

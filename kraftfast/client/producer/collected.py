@@ -11,8 +11,8 @@ from kraftfast import forks
 from kraftfast.client.host import HOST, Host
 
 if TYPE_CHECKING:
-    from kraftfast.client.producer.ledger import Ledger
     from kraftfast.client.producer.news import News
+    from kraftfast.client.producer.outcomes import Outcomes
     from kraftfast.client.producer.sender import Sender
 
 
@@ -34,7 +34,7 @@ class Collected:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
     host: Host
-    ledger: Ledger
+    outcomes: Outcomes
     sender: Sender | None
     news: News
     _closed: bool
@@ -46,7 +46,7 @@ class Collected:
         if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn("a producer was not closed", ResourceWarning, source=self)
-        if self.ledger.next_ticket > self.ledger.resolved:
+        if self.outcomes.next_ticket > self.outcomes.resolved:
             if run_in_background(self.close, self.host):
                 return
         self.let_go()

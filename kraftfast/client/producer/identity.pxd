@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.record.encode cimport BatchSettings
 from kraftfast.record.judge cimport kf_batch_header
 
@@ -31,5 +31,5 @@ cdef class Identity:
     cdef bint may_be_appended(self, bint silent, bint denied, int32_t code)
     cdef void doubt(self, int64_t end_ticket) noexcept
     cdef void skip(self, int64_t first_ticket, int64_t end_ticket) noexcept
-    cdef int fail_until(self, Ledger ledger, int64_t end_ticket, unknown) except -1
+    cdef int fail_until(self, Outcomes outcomes, int64_t end_ticket, unknown) except -1
     cdef void spend(self, int64_t first_ticket) noexcept

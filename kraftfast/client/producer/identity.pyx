@@ -1,7 +1,7 @@
 """The identity of a producer in its quorum, so that a batch that is sent twice is appended once.
 
 Its records are numbered without a gap: the number of a record is its ticket plus ``delta``, its
-sequence that modulo 2^31. It outlives senders, like the ledger: what one leader may have taken goes
+sequence that modulo 2^31. It outlives senders, as outcomes do: what one leader may have taken goes
 to the next with the same sequences.
 
 A leader refuses a batch where one before it is missing. After a batch that was refused for good,
@@ -12,7 +12,7 @@ other sequence: its outcome is unknown.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.record.encode cimport BatchSettings
 from kraftfast.record.judge cimport (
     KF_BATCH_OK, kf_batch_crc_holds, kf_batch_header, kf_batch_read_header, kf_batch_seal,
@@ -102,29 +102,29 @@ cdef class Identity:
         if not self.spent:
             self.spent, self.missing_from = True, first_ticket
 
-    def fail_doubtful(self, Ledger ledger):
+    def fail_doubtful(self, Outcomes outcomes):
         """Resolve what may be in a log, and cannot be sent again: its outcome is unknown."""
-        self.fail_until(ledger, min(self.doubtful_end, ledger.next_ticket),
+        self.fail_until(outcomes, min(self.doubtful_end, outcomes.next_ticket),
                         UnknownOutcome("it may be committed, and cannot be sent again"))
 
-    def fail_rest(self, Ledger ledger, unsent not None):
+    def fail_rest(self, Outcomes outcomes, unsent not None):
         """Resolve everything, as nothing more is sent: by ``unsent`` what certainly never left."""
         self.fail_until(
-            ledger, min(self.doubtful_end, ledger.next_ticket),
+            outcomes, min(self.doubtful_end, outcomes.next_ticket),
             self.fenced or UnknownOutcome("the producer was closed before the answer came"))
-        self.spend(ledger.resolved)
-        ledger.fail_rest(self.fenced or unsent)
+        self.spend(outcomes.resolved)
+        outcomes.fail_rest(self.fenced or unsent)
 
-    cdef int fail_until(self, Ledger ledger, int64_t end_ticket, unknown) except -1:
-        if ledger.resolved < end_ticket:
-            self.spend(ledger.resolved)
+    cdef int fail_until(self, Outcomes outcomes, int64_t end_ticket, unknown) except -1:
+        if outcomes.resolved < end_ticket:
+            self.spend(outcomes.resolved)
             self.uncertain = True
-            ledger.fail_until(end_ticket, unknown)
+            outcomes.fail_until(end_ticket, unknown)
         return 0
 
-    def numbered_end(self, Ledger ledger) -> int:
+    def numbered_end(self, Outcomes outcomes) -> int:
         """Return the ticket behind the last one that has a number and is resolved."""
-        return self.missing_from if self.spent else ledger.resolved
+        return self.missing_from if self.spent else outcomes.resolved
 
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket):
         """Return what the tickets fail with of a batch that was refused with a code of Kafka's.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kraftfast import limits
 from kraftfast.arguments import text
 from kraftfast.client.producer.identity import Identity
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import (
     ErrorCode,
     InvalidOption,
@@ -65,7 +65,9 @@ class Identities:
         self._before = 0
         self.standing = Standing(-1, 0, -1, -1)
 
-    def enlist(self, sender: Any, ledger: Ledger, backlog: list[Entry], deadline: float) -> None:
+    def enlist(
+        self, sender: Any, outcomes: Outcomes, backlog: list[Entry], deadline: float
+    ) -> None:
         """Give a fresh sender its identity, and what the one before gave back.
 
         Raises ProducerFenced, InvalidOption; NotLeader, PeerGone, TimedOut or NoQuorum if another
@@ -75,9 +77,9 @@ class Identities:
         try:
             self.check()
             if identity.id < 0 or identity.spent:
-                identity.fail_doubtful(ledger)
-                backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
-                self._begin(sender, ledger, deadline)
+                identity.fail_doubtful(outcomes)
+                backlog[:] = [entry for entry in backlog if entry[1] >= outcomes.resolved]
+                self._begin(sender, outcomes, deadline)
             if sender.window > limits.PRODUCER_BATCHES:
                 raise InvalidOption(
                     "an idempotent producer has at most "
@@ -94,12 +96,12 @@ class Identities:
         if self.identity.fenced is not None:
             raise copy.copy(self.identity.fenced)
 
-    def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
+    def _begin(self, sender: Any, outcomes: Outcomes, deadline: float) -> None:
         """Take a new id, or the next epoch of the one at hand: it fences copies on their way."""
         identity = self.identity
         if identity.name is None and 0 <= identity.id and not self._used_up():
-            self._before = self.last_sequence(ledger) + 1
-            identity.begin(identity.id, identity.epoch + 1, ledger.resolved, 0)
+            self._before = self.last_sequence(outcomes) + 1
+            identity.begin(identity.id, identity.epoch + 1, outcomes.resolved, 0)
             return
         expected = (-1, -1) if identity.name is None else (identity.id, identity.epoch)
         grant = self._ask(sender, expected, deadline)
@@ -114,8 +116,8 @@ class Identities:
                 grant.producer_id, number, grant.last_offset, grant.names_since
             )
         if identity.name is None:
-            self._before = self.last_sequence(ledger) + 1
-        identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
+            self._before = self.last_sequence(outcomes) + 1
+        identity.begin(grant.producer_id, grant.producer_epoch, outcomes.resolved, number)
 
     def _used_up(self) -> bool:
         """Return whether the next epoch of the id at hand cannot be used.
@@ -155,14 +157,14 @@ class Identities:
             return ProducerFenced(FORGOTTEN)
         return RequestRefused(f"the leader gives no producer id (error {code})", code)
 
-    def last_sequence(self, ledger: Ledger) -> int:
+    def last_sequence(self, outcomes: Outcomes) -> int:
         """Return the number of the last record that is committed, from 0; -1 if there is none.
 
         A record that was refused has no number. While the identity is ``uncertain``, only the
         quorum knows.
         """
-        return self._before + self.identity.numbered_end(ledger) + self.identity.delta - 1
+        return self._before + self.identity.numbered_end(outcomes) + self.identity.delta - 1
 
-    def fail_rest(self, ledger: Ledger, unsent: Exception) -> None:
+    def fail_rest(self, outcomes: Outcomes, unsent: Exception) -> None:
         """Resolve everything, as nothing more is sent: by ``unsent`` what certainly never left."""
-        self.identity.fail_rest(ledger, unsent)
+        self.identity.fail_rest(outcomes, unsent)

@@ -15,8 +15,8 @@ from typing import Any
 from kraftfast.arguments import function
 from kraftfast.client.host import Host, Thread
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
-from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.news import Held, News
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import Batch, resolved_batches
 from kraftfast.errors import KraftfastError
@@ -30,7 +30,7 @@ class OwnThreads:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
     host: Host
-    ledger: Ledger
+    outcomes: Outcomes
     sender: Sender | None
     caller_sleeps: bool
     keeper_sleeps: bool
@@ -61,7 +61,7 @@ class OwnThreads:
         with Held(self._exchange, deadline, self.host.monotonic):
             self._check_open()
             if not self._callbacks:
-                self._called_back = self.ledger.resolved
+                self._called_back = self.outcomes.resolved
             self._callbacks.append(callback)
             with self._starting:
                 if self._caller is None or not self._caller.is_alive():
@@ -114,7 +114,7 @@ class OwnThreads:
 
     def _has_callbacks(self) -> bool:
         """Return whether anything is to be called back, or may be later."""
-        return not self._ended or self.ledger.resolved > self._called_back  # in this order
+        return not self._ended or self.outcomes.resolved > self._called_back  # in this order
 
     def _call_back(self) -> bool:
         """Give the callbacks what was resolved, wait for what is not; False if it may sleep."""
@@ -125,10 +125,10 @@ class OwnThreads:
             return True
 
     def _call_back_once(self) -> bool:
-        ledger = self.ledger
-        if ledger.resolved > self._called_back:
+        outcomes = self.outcomes
+        if outcomes.resolved > self._called_back:
             self._call_all_back()
-        elif ledger.next_ticket > ledger.resolved:
+        elif outcomes.next_ticket > outcomes.resolved:
             sender = self.sender
             if sender is None or sender.broken is not None:
                 self._try_reconnect()
@@ -143,7 +143,7 @@ class OwnThreads:
 
     def _caller_is_needed(self) -> bool:
         """Return whether there is something for it to do; if so, it does not sleep."""
-        below = self.ledger.next_ticket
+        below = self.outcomes.next_ticket
         if not self.caller_sleeps or self._ended or below > self._called_back:
             self.caller_sleeps = False
             return True
@@ -157,7 +157,7 @@ class OwnThreads:
 
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
-        for batch in resolved_batches(self.ledger, self._called_back):
+        for batch in resolved_batches(self.outcomes, self._called_back):
             for callback in list(self._callbacks):
                 try:
                     callback(batch)

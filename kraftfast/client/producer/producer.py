@@ -27,8 +27,8 @@ from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.producer.collected import Collected
 from kraftfast.client.producer.init_producer_id import Identities, Standing
 from kraftfast.client.producer.latency import Latencies
-from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.news import Held, News
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
 from kraftfast.client.producer.refusals import Full, QuorumClosed, Search
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
@@ -103,7 +103,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if name is not None and not idempotent:
             raise InvalidOption("a producer with a name is idempotent")
         self._identities = Identities(connector, name) if idempotent else None
-        self.ledger, self.latencies = Ledger(), Latencies()
+        self.outcomes, self.latencies = Outcomes(), Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes, self._compression = record_bytes, compression
         self._exchange = self.host.reentrant_lock()
@@ -178,7 +178,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         deadline = self._deadline(timeout)
         ticket = self.append(value, timeout=timeout, **fields)
         self.wait_resolved(ticket, deadline)
-        return self.ledger.offset_of(ticket)
+        return self.outcomes.offset_of(ticket)
 
     def append_many(
         self,
@@ -201,7 +201,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
         if tickets:
             self.wait_resolved(tickets[-1].stop - 1, deadline)
-        return offsets_of(self.ledger, tickets)
+        return offsets_of(self.outcomes, tickets)
 
     def append_many_nowait(
         self,
@@ -267,7 +267,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._identities.identity.uncertain:
             self.reconnect(deadline)
-        return self._identities.last_sequence(self.ledger)
+        return self._identities.last_sequence(self.outcomes)
 
     @property
     def standing(self) -> Standing:
@@ -280,7 +280,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        self.wait_resolved(self.ledger.next_ticket - 1, self._deadline(timeout))
+        self.wait_resolved(self.outcomes.next_ticket - 1, self._deadline(timeout))
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -304,14 +304,14 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """
         with Held(self._exchange, deadline, self.host.monotonic):
             self._give_up_broken()
-            search = Search(deadline, self.ledger.next_ticket > 0, self.host.monotonic)
+            search = Search(deadline, self.outcomes.next_ticket > 0, self.host.monotonic)
             problem = ""  # as text: the error holds this frame, and what it tried
             while self.sender is None:
                 self._check_open()
                 try:
                     self.check_fenced()
                     until = max(deadline, self.host.monotonic() + PAUSE_S)
-                    sender = self._connector.connect(self.ledger, self._record_bytes, until)
+                    sender = self._connector.connect(self.outcomes, self._record_bytes, until)
                     sender.share(self.latencies)
                     try:
                         sender.compressor = compressor_of(*self._compression)  # for one thread
@@ -334,7 +334,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
                     self.news.tell()
                     raise
                 else:
-                    self._progress_at = (self.ledger.resolved, self.host.monotonic())
+                    self._progress_at = (self.outcomes.resolved, self.host.monotonic())
                     # Only now, and before anything of it leaves: whatever is raised from here on,
                     # we know which leader may have its records (D24). Others append behind them.
                     self.sender, self._backlog = sender, []
@@ -354,7 +354,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if self._identities is None:
             sender.take_over(self._backlog)
         else:
-            self._identities.enlist(sender, self.ledger, self._backlog, deadline)
+            self._identities.enlist(sender, self.outcomes, self._backlog, deadline)
 
     def _give_up_broken(self) -> None:
         sender = self.sender
@@ -372,12 +372,12 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     def _fail_rest(self, unsent: KraftfastError) -> None:
         """Fail what was not sent: nothing more is."""
         self._backlog = []
-        if self.ledger.next_ticket == self.ledger.resolved:
+        if self.outcomes.next_ticket == self.outcomes.resolved:
             return
         if self._identities is not None:
-            self._identities.fail_rest(self.ledger, unsent)
-        elif self.ledger.next_ticket > self.ledger.resolved:
-            self.ledger.fail_rest(unsent)
+            self._identities.fail_rest(self.outcomes, unsent)
+        elif self.outcomes.next_ticket > self.outcomes.resolved:
+            self.outcomes.fail_rest(unsent)
 
     def enlarge(self, record_bytes: int, deadline: float) -> None:
         """Exchange the sender for one that takes such a record. Raises RecordTooLarge, TimedOut."""
@@ -395,7 +395,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
                             raise TimedOut(
                                 "what is under way was not acknowledged in time to make room"
                             )
-                        self.pump(sender, self.ledger.resolved, deadline)
+                        self.pump(sender, self.outcomes.resolved, deadline)
                     sender.fail(PeerGone("it takes no records as large as wanted"))
                 finally:
                     sender.hold(False)
@@ -408,17 +408,17 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise TimedOut("no room: the quorum does not keep up, or has no majority")
         if sender.broken is None:
             sender.want_room()
-            self.pump(sender, self.ledger.resolved, deadline)
+            self.pump(sender, self.outcomes.resolved, deadline)
 
     def wait_resolved(self, ticket: int, deadline: float) -> None:
         """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
 
         Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
         """
-        ledger = self.ledger
-        if ticket >= ledger.next_ticket:
-            ledger.offset_of(ticket)  # raises: it was never handed out
-        while ledger.resolved <= ticket:
+        outcomes = self.outcomes
+        if ticket >= outcomes.next_ticket:
+            outcomes.offset_of(ticket)  # raises: it was never handed out
+        while outcomes.resolved <= ticket:
             try:
                 sender = self._ready_sender(deadline)
                 sender.seal()
@@ -426,10 +426,10 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             except WrongProcess:
                 raise
             except KraftfastError as error:
-                if ledger.resolved > ticket:
+                if outcomes.resolved > ticket:
                     return
                 raise UnknownOutcome(f"not acknowledged: {error}") from None
-            if ledger.resolved <= ticket and self.host.monotonic() >= deadline:
+            if outcomes.resolved <= ticket and self.host.monotonic() >= deadline:
                 raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
     # --- end --------------------------------------------------------------------------------------
@@ -446,8 +446,8 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if isinstance(self.refusal, WrongProcess):
             return
         try:
-            if not self._closed and self.ledger.next_ticket > self.ledger.resolved:
-                self.wait_resolved(self.ledger.next_ticket - 1, deadline)
+            if not self._closed and self.outcomes.next_ticket > self.outcomes.resolved:
+                self.wait_resolved(self.outcomes.next_ticket - 1, deadline)
         except KraftfastError:
             pass  # said below, ticket by ticket
         finally:
@@ -489,7 +489,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """Leave the sender, its sequence and all tickets to the parent, in a forked child."""
         self._closed, self.refusal = True, forks.refusal("producer")
         sender, self.sender = self.sender, None
-        self.ledger = self.ledger.unresolved()  # so that a wait for any of them is refused
+        self.outcomes = self.outcomes.unresolved()  # so that a wait for any of them is refused
         if sender is not None:
             sender.disown()
 

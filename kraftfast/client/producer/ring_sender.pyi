@@ -1,4 +1,4 @@
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 from kraftfast.link.hello import Hello
 from kraftfast.link.ring_link import OwnDoorbell, RingLink
@@ -11,7 +11,7 @@ class RingSender(Sender):
         self,
         link: RingLink,
         own_doorbell: OwnDoorbell,
-        ledger: Ledger,
+        outcomes: Outcomes,
         batch_bytes: int,
         window: int,
     ) -> None: ...

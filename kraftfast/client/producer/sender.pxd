@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from kraftfast.client.clock cimport Clock
 from kraftfast.client.producer.identity cimport Identity
 from kraftfast.client.producer.latency cimport Latencies
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.record.encode cimport BatchSettings, OpenBatch
 
 
@@ -31,7 +31,7 @@ cdef struct Sent:
 
 
 cdef class Sender(Latencies):
-    cdef readonly Ledger ledger             # outlives the sender
+    cdef readonly Outcomes outcomes         # outlives the sender
     cdef readonly int node_id, epoch        # the presumed leader, and since when
     cdef public Identity identity           # of an idempotent producer; set before it sends
     cdef readonly object broken             # why nothing more can be sent, or None
@@ -68,7 +68,7 @@ cdef class Sender(Latencies):
     cdef int wake_fd                        # an eventfd among it: ends a sleep
     cdef int users                          # threads that are using descriptors
 
-    cdef int set_up(self, host, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
+    cdef int set_up(self, host, Outcomes outcomes, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1
 
     # --- what a kind of sender does; claim, abandon, commit, publish and waiting run no Python

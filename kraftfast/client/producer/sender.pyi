@@ -4,7 +4,7 @@ from typing_extensions import Buffer
 
 from kraftfast.client.producer.identity import Identity
 from kraftfast.client.producer.latency import Latencies
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import Compressor
 
@@ -23,7 +23,7 @@ class Sender(Latencies):
     # Of its batches; set before anything is sent.
     compressor: Compressor | None
     @property
-    def ledger(self) -> Ledger: ...
+    def outcomes(self) -> Outcomes: ...
     @property
     def broken(self) -> Exception | None: ...
     @property

@@ -27,7 +27,7 @@ from libc.string cimport memcpy
 from posix.unistd cimport write
 
 from kraftfast.client.producer.identity cimport is_whole
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.values cimport append_number, bytes_of, record_size
 from kraftfast.record.builder cimport Values, encode_headers
 from kraftfast.record.encode cimport (
@@ -69,13 +69,13 @@ cdef class Sender:
     def __dealloc__(self):
         free(self.sent)
 
-    cdef int set_up(self, host, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
+    cdef int set_up(self, host, Outcomes outcomes, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1:
         cdef uint64_t room = 1
         if not (1 <= window <= WINDOW_MAX and batch_bytes >= RECORD_OVERHEAD):
             raise InvalidOption(f"a window of {window} batches of {batch_bytes} bytes is none")
         self.host, self.clock = host, host.clock
-        self.ledger, self.window, self.wake_fd = ledger, window, wake_fd
+        self.outcomes, self.window, self.wake_fd = outcomes, window, wake_fd
         self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)
         self.batch_bytes = min(batch_bytes, self.batch_bytes_max)
         while room < <uint64_t>window:
@@ -139,7 +139,7 @@ cdef class Sender:
             self.stamped_ns = now
             self.settings.timestamp = self.clock.wall_ms()
         open_batch(&self.batch, memory, capacity, &self.settings)
-        self.open_began, self.open_first = now, self.ledger.next_ticket
+        self.open_began, self.open_first = now, self.outcomes.next_ticket
         self.has_open = True
         return 1
 
@@ -169,7 +169,7 @@ cdef class Sender:
                 return 0
             self.has_open = False
         self.send(self.batch.start, size, self.open_first,
-                  self.ledger.next_ticket - self.open_first, self.open_began)
+                  self.outcomes.next_ticket - self.open_first, self.open_began)
         return 0
 
     cdef int64_t pack(self, uint8_t *batch, int64_t size) except -1:
@@ -229,8 +229,8 @@ cdef class Sender:
 
     cdef int64_t appended(self) except -2:
         """Give its ticket to the record that was just encoded."""
-        cdef int64_t ticket = self.ledger.next_ticket
-        self.ledger.next_ticket = ticket + 1
+        cdef int64_t ticket = self.outcomes.next_ticket
+        self.outcomes.next_ticket = ticket + 1
         if self.sent_head == self.sent_tail:
             self.send_open()
         else:
@@ -308,13 +308,13 @@ cdef class Sender:
         cdef int64_t taken = 0, start
         if self.ready:
             self.seal()
-        start = self.ledger.next_ticket
+        start = self.outcomes.next_ticket
         while first + taken < values.column.count and self.ready and not self.has_open:
             if self.window_full():
                 self.poll()
                 if not self.ready or self.has_open or self.window_full():
                     break
-            if self.ledger.next_ticket != start + taken or not self.begin(self.batch_bytes):
+            if self.outcomes.next_ticket != start + taken or not self.begin(self.batch_bytes):
                 break
             self.has_open, self.busy, self.ready = False, True, False
             if self.identity is not None:
@@ -337,7 +337,7 @@ cdef class Sender:
                     break
                 taken += 1
                 continue
-            self.ledger.next_ticket += encoded.records
+            self.outcomes.next_ticket += encoded.records
             self.send(
                 self.batch.start, encoded.size, self.open_first, encoded.records, self.open_began)
             taken += encoded.records
@@ -349,7 +349,7 @@ cdef class Sender:
             return False
         if not append_number(&self.batch, self.settings.timestamp, values, number):
             raise AssertionError("a record that was checked")
-        self.ledger.next_ticket += 1
+        self.outcomes.next_ticket += 1
         self.send_open()
         return True
 
@@ -412,7 +412,7 @@ cdef class Sender:
         if self.has_open and (size := self.close_open()):
             self.has_open = True  # until nothing more can fail: else it is closed again
             batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
-            records = self.ledger.next_ticket - self.open_first
+            records = self.outcomes.next_ticket - self.open_first
             again.append((batch, self.open_first, records, self.open_began))
         self.given_up = [*again, *self.backlog]
         self.has_open, self.sent_tail = False, self.sent_head
@@ -447,7 +447,7 @@ cdef class Sender:
             if again[-1][0] is None:
                 damaged_end = entry.first_ticket + entry.records  # enlist() drops it
         if damaged_end:
-            self.identity.skip(self.ledger.resolved, damaged_end)
+            self.identity.skip(self.outcomes.resolved, damaged_end)
         return again
 
     cdef list resolve(self, uint64_t untouched, exception):
@@ -468,11 +468,11 @@ cdef class Sender:
             if entry.state == NOT_APPENDED and number < touched:
                 entry.state, entry.error = REFUSED_BATCH, ErrorCode.NOT_LEADER_OR_FOLLOWER
             if entry.state == COMMITTED:
-                self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
+                self.outcomes.committed(entry.first_ticket, entry.records, entry.base_offset)
             elif entry.state == UNKNOWN:
-                self.ledger.failed(entry.first_ticket + entry.records, exception)
+                self.outcomes.failed(entry.first_ticket + entry.records, exception)
             elif entry.state == REFUSED_BATCH:
-                self.ledger.failed(entry.first_ticket + entry.records, refusal(entry.error))
+                self.outcomes.failed(entry.first_ticket + entry.records, refusal(entry.error))
             else:
                 again.append(self.entry_of(entry))
                 continue
@@ -500,7 +500,7 @@ cdef class Sender:
 
         Where nothing is under way after that, what is open leaves.
         """
-        cdef int64_t before = self.ledger.resolved
+        cdef int64_t before = self.outcomes.resolved
         if self.polling or self.gone:
             return False
         self.polling = True
@@ -513,7 +513,7 @@ cdef class Sender:
             self.polling = False
         if self.has_open and self.sent_head == self.sent_tail and self.ready:
             self.send_open()
-        if self.ledger.resolved == before:
+        if self.outcomes.resolved == before:
             return False
         if self.users:
             self.nudge()
@@ -526,13 +526,13 @@ cdef class Sender:
         while not self.gone and self.sent_tail < self.sent_head:
             entry = self.batch_number(self.sent_tail)
             if entry.state == COMMITTED:
-                self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
+                self.outcomes.committed(entry.first_ticket, entry.records, entry.base_offset)
                 self.note_commit(now - entry.began_ns)
             elif entry.state == REFUSED_BATCH or entry.state == UNKNOWN:
                 exception = self.failure_of(entry)  # other threads may run
                 if self.gone or exception is None:
                     break
-                self.ledger.failed(entry.first_ticket + entry.records, exception)
+                self.outcomes.failed(entry.first_ticket + entry.records, exception)
             else:
                 break
             self.sent_tail += 1
@@ -554,9 +554,9 @@ cdef class Sender:
 
         There is no spinning here: on few processors it costs the replicas one of them.
         """
-        cdef int64_t before = self.ledger.resolved
+        cdef int64_t before = self.outcomes.resolved
         self.poll()
-        return self.ledger.resolved > min(before, ticket) or self.broken is not None or self.gone
+        return self.outcomes.resolved > min(before, ticket) or self.broken is not None or self.gone
 
     # --- sleeping ---------------------------------------------------------------------------------
 
@@ -594,7 +594,7 @@ cdef class Sender:
             return
         self.users += 1
         try:
-            if self.going_to_sleep() and self.ledger.resolved <= ticket and not self.gone:
+            if self.going_to_sleep() and self.outcomes.resolved <= ticket and not self.gone:
                 events = self.epoll.poll(timeout_s)
         finally:
             self.woke_up()

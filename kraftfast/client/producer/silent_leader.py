@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraftfast.client.connector import Connector
 from kraftfast.client.host import Host
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.sender import Sender
 from kraftfast.errors import KraftfastError, PeerGone
@@ -14,7 +14,7 @@ class SilentLeader:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
     host: Host
-    ledger: Ledger
+    outcomes: Outcomes
     _connector: Connector
     _progress_at: tuple[int, float]
 
@@ -25,8 +25,8 @@ class SilentLeader:
         """
         resolved, at = self._progress_at
         now = self.host.monotonic()
-        if self.ledger.resolved != resolved or not sender.under_way:
-            self._progress_at = (self.ledger.resolved, now)
+        if self.outcomes.resolved != resolved or not sender.under_way:
+            self._progress_at = (self.outcomes.resolved, now)
         elif now - at >= LEADER_SILENCE_S:
             self._progress_at = (resolved, now)
             try:

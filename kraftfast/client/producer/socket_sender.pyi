@@ -1,5 +1,5 @@
 from kraftfast.client.connection import Connection
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 
 REQUEST_TIMEOUT_MS: int
@@ -9,7 +9,7 @@ class SocketSender(Sender):
     def __init__(
         self,
         connection: Connection,
-        ledger: Ledger,
+        outcomes: Outcomes,
         topic: str,
         topic_id: bytes | None,
         batch_bytes: int,

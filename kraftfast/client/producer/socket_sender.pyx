@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kraftfast.buffer cimport Hold, hold
-from kraftfast.client.producer.ledger cimport Ledger
+from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNKNOWN
 from kraftfast.client.producer.sender cimport Sender, Sent
 from kraftfast.client.producer.stream cimport Stream
@@ -83,8 +83,8 @@ cdef class SocketSender(Sender):
     cdef uint64_t leave_ns              # when it breaks at the latest, once it is leaving,
     cdef object last_word               # and with which exception
 
-    def __init__(self, connection, Ledger ledger, str topic, bytes topic_id, int64_t batch_bytes,
-                 int64_t window, int node_id=-1, int epoch=-1):
+    def __init__(self, connection, Outcomes outcomes, str topic, bytes topic_id,
+                 int64_t batch_bytes, int64_t window, int node_id=-1, int epoch=-1):
         self.connection, self.node_id, self.epoch = connection, node_id, epoch
         self.splitter = connection.splitter
         self.splitter.frame_bytes_max = ANSWER_BYTES_MAX
@@ -94,7 +94,7 @@ cdef class SocketSender(Sender):
         self.waker = connection.host.waker()
         try:
             self.set_up(
-                connection.host, ledger, batch_bytes, limits.BATCH_BYTES_MAX,
+                connection.host, outcomes, batch_bytes, limits.BATCH_BYTES_MAX,
                 min(window, REQUESTS_MAX), self.waker.fileno())
             self.bytes_max = self.window * self.batch_bytes
             self.buffers, self.spare = [None] * (self.sent_mask + 1), []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from kraftfast.arguments import header_pairs
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import KraftfastError, UnknownOutcome
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Batch:
         )
 
 
-def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
+def resolved_batches(outcomes: Outcomes, first: int) -> list[Batch]:
     """Return what became of the resolved tickets from ``first`` on."""
     try:
-        return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
+        return [Batch(*run) for run in outcomes.runs(first, outcomes.resolved)]
     except UnknownOutcome:
         late = UnknownOutcome("called back too late: what became of them is forgotten")
-        return [Batch(first, ledger.first_known, -1, late)]
+        return [Batch(first, outcomes.first_known, -1, late)]
 
 
 def check_fields(fields: RecordFields) -> None:
@@ -96,14 +96,14 @@ def unknown_of(tickets: list[range], text: str) -> UnknownOutcome:
     return unknown
 
 
-def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
+def offsets_of(outcomes: Outcomes, tickets: list[range]) -> range | list[int]:
     """Return the offsets of resolved tickets, in order.
 
     Raises the failure of the first that failed if none of them is in the log, else UnknownOutcome:
     a failure of one says nothing of the others (D24).
     """
     try:
-        runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+        runs = [run for each in tickets for run in outcomes.runs(each.start, each.stop)]
     except UnknownOutcome as error:  # so many that the first ones are forgotten
         raise unknown_of(tickets, str(error)) from None
     failures = [failure for _, _, _, failure in runs if failure is not None]

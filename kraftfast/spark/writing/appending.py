@@ -117,18 +117,18 @@ def hand_over(producer: Producer, records: pa.RecordBatch, timeout: float) -> No
 
 def settle_all(producer: Producer, timeout: float) -> tuple[int, int]:
     """Wait for all; (first offset, end offset). Raises the failure of the first that has one."""
-    ledger = producer.ledger
+    outcomes = producer.outcomes
     deadline = time.monotonic() + timeout
-    while ledger.resolved < ledger.next_ticket:
-        before = ledger.resolved
+    while outcomes.resolved < outcomes.next_ticket:
+        before = outcomes.resolved
         try:
             producer.flush(timeout=max(0.1, deadline - time.monotonic()))
         except UnknownOutcome:
-            if ledger.resolved == before:  # no progress in all that time
+            if outcomes.resolved == before:  # no progress in all that time
                 raise
             deadline = time.monotonic() + timeout
     first = end = -1
-    for start, stop, offset, failure in ledger.runs(0, ledger.next_ticket):
+    for start, stop, offset, failure in outcomes.runs(0, outcomes.next_ticket):
         if failure is not None:
             raise failure
         first = offset if first < 0 else first

@@ -247,7 +247,7 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
             if job.kind != "once":
                 raise
             raise UnknownOutcome(
-                f"{producer.ledger.resolved} or more of {begun.rows} rows are committed, and run "
+                f"{producer.outcomes.resolved} or more of {begun.rows} rows are committed, and run "
                 f"again this job would append them again, as it has no producerName: {error}"
             ) from error
     _finish(job, begun)

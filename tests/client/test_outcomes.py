@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.tickets import offsets_of
 from kraftfast.errors import DiskFull, ErrorCode, LocalError, RecordTooLarge, UnknownOutcome
 from tests.client.kit import ACK, ScriptedReplica, ack
@@ -27,8 +27,8 @@ class Model:
     """One record a batch; every one is answered as told, and remembered in a dictionary."""
 
     def __init__(self, window: int = 256) -> None:
-        self.ledger = Ledger()
-        self.replica = ScriptedReplica(self.ledger, window=window)
+        self.outcomes = Outcomes()
+        self.replica = ScriptedReplica(self.outcomes, window=window)
         self.outcome: dict[int, int | type[Exception]] = {}
 
     def commit(self, count: int, gap: int) -> None:
@@ -49,7 +49,7 @@ class Model:
         self.replica.sender.poll()
 
     def _hand_over(self, count: int) -> int:
-        first = self.ledger.next_ticket
+        first = self.outcomes.next_ticket
         for _ in range(count):
             assert self.replica.sender.append(b"v") >= 0
             self.replica.sender.seal()
@@ -73,15 +73,15 @@ def test_what_is_said_of_each_ticket_is_what_became_of_it(steps: list[Any]) -> N
     model = Model()
     for name, count, how in steps:
         getattr(model, name)(count, how)
-    ledger = model.ledger
-    assert ledger.resolved == ledger.next_ticket == len(model.outcome)
+    outcomes = model.outcomes
+    assert outcomes.resolved == outcomes.next_ticket == len(model.outcome)
     for ticket, expected in model.outcome.items():
         if isinstance(expected, int):
-            assert ledger.offset_of(ticket) == expected
+            assert outcomes.offset_of(ticket) == expected
         else:
             with pytest.raises(expected):
-                ledger.offset_of(ticket)
-    runs = ledger.runs(0, ledger.resolved)
+                outcomes.offset_of(ticket)
+    runs = outcomes.runs(0, outcomes.resolved)
     told: dict[int, Any] = {}
     for first, end, base, failure in runs:
         assert first < end and first == len(told), "runs follow each other"
@@ -96,9 +96,9 @@ def test_tickets_that_are_not_resolved_or_were_never_handed_out_are_told_apart()
     assert model.replica.sender.append(b"open") == 2
     for ticket, text in ((2, "not resolved"), (3, "never handed out"), (-1, "never handed out")):
         with pytest.raises(LocalError, match=text):
-            model.ledger.offset_of(ticket)
+            model.outcomes.offset_of(ticket)
     with pytest.raises(LocalError, match="not all of them"):
-        model.ledger.runs(0, 3)
+        model.outcomes.runs(0, 3)
 
 
 def test_each_asker_gets_a_failure_of_its_own() -> None:
@@ -107,7 +107,7 @@ def test_each_asker_gets_a_failure_of_its_own() -> None:
     seen = []
     for _ in range(2):
         with pytest.raises(DiskFull) as caught:
-            model.ledger.offset_of(1)
+            model.outcomes.offset_of(1)
         seen.append(caught.value)
     assert seen[0] is not seen[1] and str(seen[0]) == str(seen[1])
 
@@ -118,21 +118,21 @@ def test_memory_is_bounded_and_what_is_forgotten_is_said_to_be() -> None:
     for _ in range(1100):
         model.fail(1, ErrorCode.MESSAGE_TOO_LARGE)
     with pytest.raises(UnknownOutcome, match="too long ago"):
-        model.ledger.offset_of(0)  # it failed; why is forgotten, and it is not taken for committed
+        model.outcomes.offset_of(0)  # why it failed is forgotten; it is not taken for committed
     for _ in range(66_000):
         model.commit(1, 1)
-    assert model.ledger.first_known > 0
+    assert model.outcomes.first_known > 0
     with pytest.raises(UnknownOutcome, match="forgotten"):  # all else says "not appended" (D24)
-        model.ledger.offset_of(0)
+        model.outcomes.offset_of(0)
     with pytest.raises(UnknownOutcome, match="forgotten"):
-        model.ledger.runs(0, 1)
+        model.outcomes.runs(0, 1)
     with pytest.raises(UnknownOutcome, match="forgotten") as caught:
-        offsets_of(model.ledger, [range(0, 5)])
+        offsets_of(model.outcomes, [range(0, 5)])
     assert caught.value.tickets == [range(0, 5)]
-    last = model.ledger.resolved - 1
-    assert model.ledger.offset_of(last) == model.outcome[last]
-    first = model.ledger.first_known
-    assert model.ledger.offset_of(first) == model.outcome[first]
+    last = model.outcomes.resolved - 1
+    assert model.outcomes.offset_of(last) == model.outcome[last]
+    first = model.outcomes.first_known
+    assert model.outcomes.offset_of(first) == model.outcome[first]
 
 
 def test_futures_get_what_became_of_their_tickets() -> None:
@@ -144,12 +144,12 @@ def test_futures_get_what_became_of_their_tickets() -> None:
         futures[1].cancel()
         model.commit(2, 0)
         model.fail(1, ErrorCode.KAFKA_STORAGE_ERROR)
-        model.ledger.settle(waiting)
+        model.outcomes.settle(waiting)
         assert futures[0].result() == model.outcome[0] and futures[1].cancelled()
         assert isinstance(futures[2].exception(), DiskFull)
         assert not futures[3].done() and len(waiting) == 2
         model.commit(2, 5)
-        model.ledger.settle(waiting)
+        model.outcomes.settle(waiting)
         assert [future.result() for future in futures[3:]] == [model.outcome[3], model.outcome[4]]
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ cdef struct Stretch:
     int64_t delta         # offset = ticket + delta; FAILED: these were not acknowledged
 
 
-cdef class Ledger:
+cdef class Outcomes:
     cdef readonly int64_t next_ticket   # of the next record
     cdef readonly int64_t resolved      # every ticket below has an offset or a failure
     cdef Stretch *stretches

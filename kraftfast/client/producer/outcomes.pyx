@@ -25,7 +25,7 @@ def forgotten(ticket) -> UnknownOutcome:
     return UnknownOutcome(f"what became of ticket {ticket} is forgotten: it is too long ago")
 
 
-cdef class Ledger:
+cdef class Outcomes:
     """Tickets and their offsets or failures.
 
     Invariants: ``resolved <= next_ticket``; stretches rise by ticket and end at ``resolved``. What
@@ -67,7 +67,7 @@ cdef class Ledger:
             room = max(64, self.room * 2)
             grown = <Stretch *>realloc(self.stretches, room * sizeof(Stretch))
             if grown == NULL:
-                raise MemoryError("ledger of a producer")
+                raise MemoryError("outcomes of a producer")
             self.stretches, self.room = grown, room
         self.stretches[self.count].first_ticket = first_ticket
         self.stretches[self.count].delta = delta
@@ -85,11 +85,11 @@ cdef class Ledger:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def unresolved(self) -> Ledger:
-        """Return a ledger with the same tickets, none of which is resolved."""
-        ledger = Ledger()
-        ledger.next_ticket = self.next_ticket
-        return ledger
+    def unresolved(self) -> Outcomes:
+        """Return the same tickets, none of which is resolved."""
+        outcomes = Outcomes()
+        outcomes.next_ticket = self.next_ticket
+        return outcomes
 
     cdef Py_ssize_t place(self, int64_t ticket) noexcept:
         cdef Py_ssize_t low = 0, high = self.count, middle
