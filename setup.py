@@ -79,7 +79,6 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.cutting": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.used_again": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.log_start": ["cext/flusher.c", *THREAD, *BATCH],
-    "kraftfast.node.control_scan": BATCH,
     "kraftfast.node.flusher": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.rings.intake": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.idle": ["cext/flusher.c", "cext/stay_awake.c", *THREAD, *MAPPING],

@@ -1,8 +1,9 @@
-"""Walking over stored batches in a buffer: by their headers, without a Python object a batch."""
+"""Walking over stored batches by their headers, without a Python object a batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast.buffer cimport Hold, hold
+from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
@@ -96,3 +97,36 @@ def page_words(page):
         target, flushed = (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
     end = kf_page_batches_end(held.data)
     return kf_generation_load(held.data), None if end == UNKNOWN else end, target, flushed
+
+
+def control_batches(Log log not None, int64_t from_offset) -> list[bytes]:
+    """Return the control batches from the one that holds ``from_offset`` on.
+
+    A follower asks this of each copy: one more look at each header, which was just stored.
+    """
+    cdef Segment segment = log.segment_of(max(from_offset, log.log_start_offset))
+    cdef Py_ssize_t index
+    cdef int64_t position
+    cdef list found = []
+    if segment is None or from_offset >= log.end_offset:
+        return found
+    position = segment.find(max(from_offset, log.log_start_offset))
+    assert position >= 0, "an offset below the end is in a batch"
+    find_controls(segment, position, found)
+    if segment is log.active:
+        return found
+    for index in range(log.segments.index(segment) + 1, len(log.segments)):
+        find_controls(log.segments[index], 0, found)
+    return found
+
+
+cdef int find_controls(Segment segment, uint64_t position, list found) except -1:
+    cdef const uint8_t *base = segment.file.base
+    cdef kf_batch_header h
+    while position < segment.position:
+        fault = kf_batch_parse(base + position, segment.position - position, &h)
+        assert fault == KF_BATCH_OK, "what was taken into the log is whole"
+        if h.attributes & KF_ATTRIBUTE_CONTROL:
+            found.append(bytes(base[position:position + h.size]))
+        position += h.size
+    return 0

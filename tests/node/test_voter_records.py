@@ -10,9 +10,9 @@ import pytest
 
 from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log.log_start import delete_before
+from kraftfast.log.scan import control_batches
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter, write_bootstrap
-from kraftfast.node.control_scan import control_batches
 from kraftfast.node.storage.voter_records import controls_of, copied_controls, voter_history
 from kraftfast.record import control as record
 from kraftfast.types import (

@@ -17,11 +17,11 @@ import msgspec
 from kraftfast.errors import PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
+from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.rings import local_request, questions
 from kraftfast.node.rings.intake import RingProducer
 from kraftfast.node.rings.slots import Slots
 from kraftfast.node.status import status
-from kraftfast.node.tcp.acceptor import Acceptor
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 from kraftfast.wire.repeated import Repeated

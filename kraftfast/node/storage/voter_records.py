@@ -13,10 +13,10 @@ from typing import Any
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.log.disk import Disk
+from kraftfast.log.scan import control_batches
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.control_records import for_core
-from kraftfast.node.control_scan import control_batches
 from kraftfast.record import pure
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlType, decode_control

@@ -10,8 +10,8 @@ from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
+from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.tcp import admin_plane
-from kraftfast.node.tcp.acceptor import Acceptor
 from kraftfast.node.tcp.consumers import Consumers
 from kraftfast.node.tcp.data_plane import DataPlane
 from kraftfast.node.tcp.quorum_plane import metadata
