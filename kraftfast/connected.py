@@ -49,7 +49,8 @@ class HostQuorum(ConnectedQuorum):
         self.path = quorum_path(path)
         self.directories = directories_of(self.path)
         self._topic = _topic_of(self.path)
-        super().__init__(Admin(LocalWay(self.directories, self._topic)))
+        self._cluster_id = _cluster_of(self.path)
+        super().__init__(Admin(LocalWay(self.directories, self._topic, self._cluster_id)))
 
     @property
     def topic(self) -> str:
@@ -59,10 +60,16 @@ class HostQuorum(ConnectedQuorum):
         self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
     ) -> Consumer:
         self._check_open()
-        return Consumer(self.directories, from_offset, follow=follow, timeout=timeout)
+        return Consumer(
+            self.directories,
+            from_offset,
+            follow=follow,
+            timeout=timeout,
+            cluster_id=self._cluster_id,
+        )
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
-        return LocalConnector(self.directories, batch_bytes, window)
+        return LocalConnector(self.directories, batch_bytes, window, self._cluster_id)
 
     def wait_runs(self, timeout: float) -> None:
         """Wait until a process runs a replica, or the quorum. Raises NoQuorum, StorageError."""
@@ -82,6 +89,12 @@ def directories_of(path: str) -> Mapping[int, str]:
     if os.path.exists(os.path.join(path, META)):
         return {read_meta(Disk(), path).node_id: path}
     return LiveDirectories(path)
+
+
+def _cluster_of(path: str) -> str:
+    if os.path.exists(os.path.join(path, META)):
+        return read_meta(Disk(), path).cluster_id
+    return read_description(path).cluster_id
 
 
 def _topic_of(path: str) -> str:

@@ -118,7 +118,7 @@ class LocalQuorum(QuorumOfThisHost):
             from kraftfast.client.admin.admin_ways import LocalWay
 
             self._keep_clients()
-            self._admin = self._kept(Admin(LocalWay(self.directories, self.description.topic)))
+            self._admin = self._kept(Admin(LocalWay(self.directories, self.topic, self.cluster_id)))
         except BaseException:
             self.supervisor.close()
             raise
@@ -200,6 +200,11 @@ class LocalQuorum(QuorumOfThisHost):
     def topic(self) -> str:
         return self.description.topic
 
+    @property
+    def cluster_id(self) -> str:
+        """The id of the quorum: its clients are refused by the replicas of another one."""
+        return self.description.cluster_id
+
     # --- clients ----------------------------------------------------------------------------------
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
@@ -210,7 +215,7 @@ class LocalQuorum(QuorumOfThisHost):
             return RemoteConnector(cluster, batch_bytes, window)
         from kraftfast.client.local import LocalConnector
 
-        return LocalConnector(self.directories, batch_bytes, window)
+        return LocalConnector(self.directories, batch_bytes, window, self.cluster_id)
 
     # --- looking ----------------------------------------------------------------------------------
 

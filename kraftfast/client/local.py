@@ -55,14 +55,17 @@ class LocalConnector:
 
     ``directories`` is looked at again each time: replicas may be added. ``batch_bytes``,
     ``window``: of the senders. A ring holds a window, and two of the largest records.
+    ``cluster_id``: of the quorum; "" takes any.
     """
 
     # directories: replica id -> directory. _order: ids, the most promising first.
 
     host = HOST
 
-    def __init__(self, directories: Mapping[int, str], batch_bytes: int, window: int) -> None:
-        self.directories = directories
+    def __init__(
+        self, directories: Mapping[int, str], batch_bytes: int, window: int, cluster_id: str = ""
+    ) -> None:
+        self.directories, self.cluster_id = directories, cluster_id
         self.batch_bytes, self.window = batch_bytes, window
         self._order = list(directories)
 
@@ -81,7 +84,8 @@ class LocalConnector:
                 continue
             asked.add(id)
             try:
-                answer = _offer(self.directories[id], ring_bytes, _attempt(deadline))
+                place = self.directories[id]
+                answer = _offer(place, ring_bytes, _attempt(deadline), self.cluster_id)
             except PeerGone as error:
                 problems.append(str(error))
                 if isinstance(error, Refused):
@@ -127,7 +131,7 @@ class LocalConnector:
         directory = self.directories.get(sender.node_id)
         if directory is None:
             raise PeerGone(f"replica {sender.node_id} is no longer part of the quorum")
-        return LocalReached(directory)
+        return LocalReached(directory, cluster_id=self.cluster_id)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Return whether a replica leads in a later epoch than the leader of this sender."""
@@ -149,7 +153,20 @@ def _attempt(deadline: float) -> float:
     return min(CONNECT_TIMEOUT_S, max(0.001, deadline - time.monotonic()))
 
 
-def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, OwnDoorbell] | int:
+def check_cluster(hello: Hello, cluster_id: str) -> None:
+    """Check that a replica belongs to this quorum. Raises PeerGone.
+
+    A directory that is moved may be replaced by another quorum's, and who goes by its path would
+    append and read there. ``cluster_id``: "" for any.
+    """
+    if cluster_id and hello.cluster_id not in ("", cluster_id):
+        where = hello.directory or "the replica"
+        raise PeerGone(hello.error or f"{where} belongs to another quorum: {hello.cluster_id}")
+
+
+def _offer(
+    directory: str, ring_bytes: int, timeout: float, cluster_id: str
+) -> tuple[RingLink, OwnDoorbell] | int:
     """Return a link to the replica, or the id of the one that leads for all it knows.
 
     Raises PeerGone.
@@ -158,8 +175,15 @@ def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, O
         sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
         try:
             doorbell = undo.enter_context(contextlib.closing(OwnDoorbell()))
-            offer = RingOffer(sock, doorbell, Hello(kind="producer"), ring_bytes, ANSWER_RING_BYTES)
+            mine = Hello(kind="producer", cluster_id=cluster_id)
+            offer = RingOffer(sock, doorbell, mine, ring_bytes, ANSWER_RING_BYTES)
             hello, fds = offer.receive()
+            try:
+                check_cluster(hello, cluster_id)
+            except PeerGone:
+                close_all(fds)
+                offer.abandon()
+                raise
             if hello.records == "kafka-raft":
                 close_all(fds)
                 offer.abandon()
@@ -281,12 +305,12 @@ class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
-    ``high_watermark`` (D11). Raises PeerGone.
+    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. Raises PeerGone.
     """
 
     # refusal: why it can no longer be waited on, or None.
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, cluster_id: str = "") -> None:
         self.refusal: LocalError | None = None
         self.sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
         try:
@@ -297,9 +321,8 @@ class Watch(PidfdOwner):
         forks.own(self)
         try:
             bell = self.doorbell
-            send_with_fds(
-                self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.far_fd]
-            )
+            mine = encode_hello(Hello(kind="watch", cluster_id=cluster_id))
+            send_with_fds(self.sock, mine, [bell.file.fd, bell.bell.far_fd])
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
             if len(fds) != 1:
                 close_all(fds)

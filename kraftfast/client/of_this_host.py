@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
@@ -23,6 +24,11 @@ class QuorumOfThisHost(Quorum):
 
     directories: dict[int, str]
 
+    @property
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """The id of the quorum: its clients are refused by the replicas of another one."""
+
     def consumer(
         self,
         from_offset: int = 0,
@@ -40,7 +46,15 @@ class QuorumOfThisHost(Quorum):
 
         self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
-        return self._kept(Consumer(directories, from_offset, follow=follow, timeout=timeout))
+        return self._kept(
+            Consumer(
+                directories,
+                from_offset,
+                follow=follow,
+                timeout=timeout,
+                cluster_id=self.cluster_id,
+            )
+        )
 
     def status(self, id: int) -> dict[str, Any]:
         """Ask replica ``id`` for its status, for 5 s. Raises PeerGone, TimedOut, InvalidOption."""
@@ -85,7 +99,7 @@ class QuorumOfThisHost(Quorum):
         from kraftfast.client.local import Watch
 
         self._check_open()
-        return Watch(self.directories[id])
+        return Watch(self.directories[id], self.cluster_id)
 
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
         """Return an end offset: below it stands all that was committed before the call.
@@ -99,5 +113,5 @@ class QuorumOfThisHost(Quorum):
         from kraftfast.client.consumer.read_barriers import barrier_by
 
         self._check_open()
-        way = LocalWay({replica: self.directories[replica]}, self.topic)
+        way = LocalWay({replica: self.directories[replica]}, self.topic, self.cluster_id)
         return barrier_by(way.to(replica), deadline_after(timeout))

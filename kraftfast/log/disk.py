@@ -115,23 +115,58 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, int] = {}  # path of a directory -> its descriptor
+        self._held: dict[str, int] = {}  # directory -> its descriptor, the inner ones last
 
     def hold(self, path: str) -> None:
-        """Follow the directory that is at ``path`` now. Raises StorageError."""
+        """Follow the directory that is at ``path`` now. Raises DirectoryInUse, StorageError."""
+        path = path.rstrip("/") or "/"
+        if path in self._held:
+            raise DirectoryInUse(f"this process holds {path} already")
         try:
             fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
+        if not os.path.exists(f"/proc/self/fd/{fd}"):
+            os.close(fd)
+            raise StorageError(f"{path} cannot be held: /proc is not mounted here")
         self._held[path] = fd
 
     def let_go(self, path: str) -> None:
-        """Follow it no longer."""
-        os.close(self._held.pop(path))
+        """Follow it no longer; nothing if it is not held."""
+        fd = self._held.pop(path.rstrip("/") or "/", None)
+        if fd is not None:
+            os.close(fd)
 
-    def _at(self, path: str) -> str:
+    def check_held(self, path: str) -> None:
+        """Check that ``path`` still leads to the directory that is held. Raises StorageError."""
+        fd = self._held.get(path.rstrip("/") or "/")
+        if fd is not None:
+            self.check_place(path, fd)
+
+    def check_place(self, path: str, fd: int) -> None:
+        """Check that ``path`` still leads to what is open as ``fd``. Raises StorageError.
+
+        Where it does not, a start would not find what is acknowledged, and whoever goes by the path
+        meets something else. A look that fails says nothing: there will be another one.
+        """
+        try:
+            found, held = os.stat(path), os.fstat(fd)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return
+        else:
+            if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+                return
+        text = f"{path} was moved, removed or replaced while it was in use"
+        with contextlib.suppress(OSError):
+            now = os.readlink(f"/proc/self/fd/{fd}")
+            text += "" if now in (path, f"{path} (deleted)") else f"; what it was is {now} now"
+        raise StorageError(text)
+
+    def at(self, path: str) -> str:
         """Return the path by which the kernel finds a file, through the directory that is held."""
-        for held, fd in self._held.items():
+        for held, fd in reversed(self._held.items()):
             if path.startswith(held) and path[len(held) : len(held) + 1] in ("", "/"):
                 return f"/proc/self/fd/{fd}{path[len(held) :]}"
         return path
@@ -141,12 +176,12 @@ class Disk:
         return 1 + int.from_bytes(os.urandom(16)) % most
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._at(path))
+        return os.path.exists(self.at(path))
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none if there is no such directory."""
         try:
-            return sorted(os.listdir(self._at(path)))
+            return sorted(os.listdir(self.at(path)))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -154,22 +189,22 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         """Create a directory for its owner alone, durably; nothing if it is there."""
-        if os.path.isdir(self._at(path)):
+        if os.path.isdir(self.at(path)):
             return
         parent = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(self._at(parent)):
+        if not os.path.isdir(self.at(parent)):
             self.make_directory(parent)
         try:
-            os.mkdir(self._at(path), 0o700)
+            os.mkdir(self.at(path), 0o700)
         except OSError as error:
-            if not os.path.isdir(self._at(path)):  # else another process was quicker
+            if not os.path.isdir(self.at(path)):  # else another process was quicker
                 raise storage_error("cannot create", path, error) from None
         self.sync_directory(parent)
 
     def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
         """Return the whole of a small file. Raises ``FileNotFoundError`` if there is none."""
         try:
-            with open(self._at(path), "rb", opener=_open_now) as file:
+            with open(self.at(path), "rb", opener=_open_now) as file:
                 data = file.read(bytes_max + 1)
         except FileNotFoundError:
             raise
@@ -194,7 +229,7 @@ class Disk:
     def _replace(self, path: str, data: bytes, keep: bool) -> None:
         tmp = path + TMP_SUFFIX
         try:
-            fd = os.open(self._at(tmp), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self.at(tmp), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 view = memoryview(data)
                 while view:
@@ -203,9 +238,9 @@ class Disk:
                 self._sync(fd, tmp)
             finally:
                 os.close(fd)
-            exchanged = keep and exchange_names(self._at(tmp), self._at(path))
+            exchanged = keep and exchange_names(self.at(tmp), self.at(path))
             if not exchanged:
-                os.rename(self._at(tmp), self._at(path))
+                os.rename(self.at(tmp), self.at(path))
         except OSError as error:
             if not keep:
                 self.unlink(tmp)
@@ -217,7 +252,7 @@ class Disk:
     def reserve_rewrite(self, path: str) -> None:
         """Hold the space of one :meth:`rewrite_file` as far as there is any."""
         with contextlib.suppress(OSError):
-            tmp = self._at(path + TMP_SUFFIX)
+            tmp = self.at(path + TMP_SUFFIX)
             fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 if not os.fstat(fd).st_size:
@@ -229,7 +264,7 @@ class Disk:
         """Create a file to be written in pieces. Raises ``FileExistsError`` if there is one."""
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return NewFile(path, os.open(self._at(path), flags, 0o600))
+            return NewFile(path, os.open(self.at(path), flags, 0o600))
         except FileExistsError:
             raise
         except OSError as error:
@@ -238,7 +273,7 @@ class Disk:
     def open_file(self, path: str) -> StoredFile:
         """Open a file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
         try:
-            return StoredFile(path, os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC))
+            return StoredFile(path, os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -247,14 +282,14 @@ class Disk:
     def rename(self, source: str, target: str) -> None:
         """Rename without making it durable: ``sync_directory`` does."""
         try:
-            os.rename(self._at(source), self._at(target))
+            os.rename(self.at(source), self.at(target))
         except OSError as error:
             raise storage_error("cannot rename to", target, error) from None
 
     def unlink(self, path: str) -> None:
         """Remove a file if it is there, without making it durable."""
         try:
-            os.unlink(self._at(path))
+            os.unlink(self.at(path))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -263,7 +298,7 @@ class Disk:
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable (D18)."""
         try:
-            fd = os.open(self._at(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(self.at(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
@@ -274,7 +309,7 @@ class Disk:
     def open_directory(self, path: str) -> int:
         """Open a directory: a descriptor for a flush that has to cover its names."""
         try:
-            return os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return os.open(self.at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
 
@@ -283,7 +318,7 @@ class Disk:
 
     def file_bytes(self, path: str) -> int:
         try:
-            return os.stat(self._at(path)).st_size
+            return os.stat(self.at(path)).st_size
         except OSError as error:
             raise storage_error("cannot stat", path, error) from None
 
@@ -291,7 +326,7 @@ class Disk:
         """Create a sparse file of ``capacity`` bytes (not prepared), mapped writable."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            fd = os.open(self._at(path), flags, 0o600)
+            fd = os.open(self.at(path), flags, 0o600)
         except OSError as error:
             raise storage_error("cannot create", path, error) from None
         try:
@@ -306,7 +341,7 @@ class Disk:
         """Open an existing file, mapped as long as it is now."""
         try:
             flags = os.O_RDWR if writable else os.O_RDONLY
-            fd = os.open(self._at(path), flags | os.O_CLOEXEC)
+            fd = os.open(self.at(path), flags | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
@@ -319,7 +354,7 @@ class Disk:
         exclude each other, and closing another descriptor of the file does not lose it.
         """
         try:
-            fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self.at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
@@ -346,25 +381,6 @@ class Disk:
             return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
         finally:
             os.close(fd)
-
-    def check_lock(self, path: str, fd: int) -> None:
-        """Check that ``path`` still leads to the lock file that is open as ``fd``.
-
-        Raises StorageError if its directory was moved, removed or replaced meanwhile: whoever goes
-        by the path would meet another one.
-        """
-        try:
-            found, held = os.stat(path), os.fstat(fd)
-            there = (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
-        except (FileNotFoundError, NotADirectoryError):
-            there = False
-        except OSError as error:
-            raise storage_error("cannot look at", path, error) from None
-        if not there:
-            raise StorageError(
-                f"{os.path.dirname(path)} was moved, removed or replaced while it was in use; what "
-                "was moved opens where it is now"
-            )
 
     def unlock(self, fd: int) -> None:
         os.close(fd)

@@ -101,6 +101,7 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     """
     path = directory.log_path
     disk.make_directory(path)
+    directory.hold_log()
     remove_strays(disk, path)
     for name in (quorum_state.NAME, epoch_checkpoint.NAME):
         disk.reserve_rewrite(os.path.join(path, name))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.core import events as ev
-from kraftfast.errors import StorageError
 
 LOOK_MS = 1000
 """How often to look whether the directory and the newest segment can still be reached."""
@@ -51,5 +50,5 @@ class DiskSpace:
 def look_for(node: Any) -> None:
     """Look whether a start would find what is acknowledged here. Raises StorageError."""
     node.directory.check()
-    if node.log.active.file.is_removed():
-        raise StorageError(f"{node.log.active.file.path} was removed while it was in use")
+    file = node.log.active.file
+    node.host.disk.check_place(file.path, file.fd)

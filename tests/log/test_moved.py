@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kraftfast.errors import FlushFailed, StorageError
+from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.floor import read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
@@ -65,3 +67,32 @@ def test_a_held_directory_is_no_other_that_begins_with_its_name(tmp_path: Path) 
     assert (tmp_path / "log-2" / "file").read_bytes() == b"x"
     assert disk.list_directory(str(tmp_path / "log")) == ["file"]
     disk.let_go(str(tmp_path / "log"))
+
+
+def test_a_directory_is_held_once(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.hold(f"{tmp_path}/")
+    with pytest.raises(DirectoryInUse):
+        disk.hold(str(tmp_path))
+    assert disk.at(f"{tmp_path}/file").startswith("/proc/self/fd/")
+    disk.let_go(str(tmp_path))
+    disk.let_go(str(tmp_path))
+    assert disk.at(f"{tmp_path}/file") == f"{tmp_path}/file"
+
+
+def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory above that cannot be entered for a while stops no replica."""
+    disk = Disk()
+    disk.hold(str(tmp_path))
+
+    def refused(*_arguments: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refused)
+        disk.check_held(str(tmp_path))
+    disk.check_held(str(tmp_path))
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    with pytest.raises(StorageError, match="what it was is .*/elsewhere now"):
+        disk.check_held(str(tmp_path))
+    disk.let_go(str(tmp_path))

@@ -10,13 +10,15 @@ from typing import Any, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import KeptConnection, ask, ask_raw
+from kraftfast.client.local import KeptConnection, ask, ask_raw, check_cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
+from kraftfast.link.hello import decode_hello
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import frame
 from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
+REFUSED = b'{"error"'
 ATTEMPT_S = 1.0
 """For so long one replica is waited for when the leader is looked for."""
 
@@ -89,8 +91,10 @@ class LocalReached:
     CLIENT_ID = "kraftfast"
     _numbers = itertools.count(1)
 
-    def __init__(self, directory: str, kept: KeptConnection | None = None) -> None:
-        self.directory, self.kept = directory, kept
+    def __init__(
+        self, directory: str, kept: KeptConnection | None = None, cluster_id: str = ""
+    ) -> None:
+        self.directory, self.kept, self.cluster_id = directory, kept, cluster_id
         self.repeated = Repeated() if kept is None else kept.repeated
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
@@ -104,7 +108,7 @@ class LocalReached:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimedOut(f"no time left for asking the replica in {self.directory}")
-        question = {"kind": "request", "args": text}
+        question = {"kind": "request", "args": text, "cluster_id": self.cluster_id}
         if self.kept is None:
             return self._answer(ask_raw(self.directory, question, left), api_key, version, number)
         answer = self.kept.ask_raw(question, left)
@@ -116,6 +120,8 @@ class LocalReached:
 
     def _answer(self, data: bytes, api_key: int, version: int, number: int) -> Any:
         if frame.correlation_id(data) != number:
+            if data.startswith(REFUSED):
+                check_cluster(decode_hello(data), self.cluster_id)
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
         return self.repeated.decode_response(api_key, version, data)
 
@@ -124,21 +130,26 @@ class LocalReached:
 
 
 class LocalWay:
-    """Through the directories of this host; ``directories``: replica id -> directory, live."""
+    """Through the directories of this host; ``directories``: replica id -> directory, live.
+
+    ``cluster_id``: of the quorum; "" takes any.
+    """
 
     # _led: the last known leader, None: it is to be looked for. _kept: for the questions
     # to it.
 
     host = HOST
 
-    def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
-        self.directories, self.topic = directories, topic
+    def __init__(
+        self, directories: Mapping[int, str], topic: str = METADATA_TOPIC, cluster_id: str = ""
+    ) -> None:
+        self.directories, self.topic, self.cluster_id = directories, topic, cluster_id
         self._led: int | None = None
         self._kept = KeptConnection("")
 
     def to(self, id: int) -> LocalReached:
         """Return one replica, whatever its role."""
-        return LocalReached(self.directories[id])
+        return LocalReached(self.directories[id], cluster_id=self.cluster_id)
 
     def likely(self, _deadline: float) -> Reached | None:
         """Do as :meth:`Way.likely`; for one question at a time, which may be put twice."""
@@ -148,7 +159,7 @@ class LocalWay:
         if self._kept.directory != directory:
             self._kept.close()
             self._kept = KeptConnection(directory)
-        return LocalReached(directory, self._kept)
+        return LocalReached(directory, self._kept, self.cluster_id)
 
     def heard(self, leader_id: int) -> None:
         """Do as :meth:`Way.heard`; one that is not here is looked for."""

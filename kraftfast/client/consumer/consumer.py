@@ -180,7 +180,7 @@ class Consumer(RecordStream):
     """Read the segments of a replica on this host; see :class:`RecordStream`.
 
     ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
-    id -> directory. What is committed is what any of the replicas knows
+    id -> directory. ``cluster_id``: of their quorum; "" takes any. What is committed is what any of the replicas knows
     to be, so that everything acknowledged is read; the records are read from the one that knew
     most when it was chosen, mostly the leader, of those whose log still holds the next one.
 
@@ -199,10 +199,11 @@ class Consumer(RecordStream):
         *,
         follow: bool = False,
         timeout: float = 10.0,
+        cluster_id: str = "",
     ) -> None:
         deadline = deadline_after(timeout)
         super().__init__(from_offset, follow)
-        self.directories = directories
+        self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
@@ -221,7 +222,7 @@ class Consumer(RecordStream):
                 watch = None
             if watch is None and now >= self._absent_until.get(id, now):
                 try:
-                    self._watches[id] = Watch(directory)
+                    self._watches[id] = Watch(directory, self._cluster_id)
                 except PeerGone:  # one that is stopped costs time: it is asked seldom
                     spent = self.host.monotonic() - now
                     self._absent_until[id] = (

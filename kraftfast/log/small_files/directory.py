@@ -211,6 +211,7 @@ class ReplicaDirectory:
         self.disk = disk
         self.path = path
         self._lock: int | None = None
+        self.log_path = path
         if lock and disk.exists(path):
             disk.hold(path)
             try:
@@ -283,15 +284,24 @@ class ReplicaDirectory:
     def _lock_path(self) -> str:
         return os.path.join(self.path, ".lock")
 
-    def check(self) -> None:
-        """Check that the path still leads here. Raises StorageError (``disk.check_lock``)."""
+    def hold_log(self) -> None:
+        """Follow the directory of the log, too, which exists by now."""
         if self._lock is not None:
-            self.disk.check_lock(self._lock_path, self._lock)
+            self.disk.let_go(self.log_path)
+            self.disk.hold(self.log_path)
+
+    def check(self) -> None:
+        """Check that the paths still lead here. Raises StorageError (``Disk.check_place``)."""
+        if self._lock is not None:
+            self.disk.check_held(self.path)
+            self.disk.check_held(self.log_path)
+            self.disk.check_place(self._lock_path, self._lock)
 
     def close(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             self.disk.unlock(lock)
+            self.disk.let_go(self.log_path)
             self.disk.let_go(self.path)
 
     disown = close  # in a forked child, which would hold the lock beyond the end of its parent

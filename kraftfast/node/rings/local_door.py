@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kraftfast.errors import PeerGone
+from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
@@ -73,7 +73,11 @@ class LocalDoor:
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
-        sock = self.local.listen(self.path)
+        place = self.node.host.disk.at(self.path)
+        try:
+            sock = self.local.listen(place)
+        except CannotListen as error:
+            raise CannotListen(str(error).replace(place, self.path)) from None
         self.acceptor = Acceptor(self.loop, sock, self._accepted)
         self.node.on_commit.append(self._committed)
 
@@ -128,9 +132,13 @@ class LocalDoor:
         """Dispatch by what the connection is for. The handler owns ``fds``, also on error."""
         try:
             hello = decode_hello(data)
-            refusal = self.slots.refusal(hello.kind, pid) if hello.kind in self.slots.room else ""
+            refusal, own = "", self.node.cluster_id
+            if hello.kind != "peer" and hello.cluster_id not in ("", own):
+                refusal = f"{self.node.config.directory} belongs to another quorum: {own}"
+            elif hello.kind in self.slots.room:
+                refusal = self.slots.refusal(hello.kind, pid)
             if refusal:
-                self.local.send(sock, encode_hello(Hello(error=refusal)), [])
+                self.local.send(sock, encode_hello(Hello(error=refusal, cluster_id=own)), [])
                 raise PeerGone(refusal)
         except BaseException:
             close_all(fds, self.local)
@@ -307,7 +315,7 @@ class LocalDoor:
             return
         self.acceptor.close()
         self.acceptor = None
-        self.local.unlink(self.path)
+        self.local.unlink(self.node.host.disk.at(self.path))
         for fd in list(self.producers):
             self.drop_producer(fd)
         for fd in list(self.watchers):

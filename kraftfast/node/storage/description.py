@@ -94,20 +94,25 @@ class HeldLock:
     _fd = -1
 
     def __init__(self, path: str, name: str) -> None:
-        self._path = os.path.join(path, name)
-        self._fd = Disk().lock(self._path)
+        self._disk, self._directory = Disk(), path
+        self._disk.hold(path)
+        try:
+            self._fd = self._disk.lock(os.path.join(path, name))
+        except BaseException:
+            self._disk.let_go(path)
+            raise
         forks.own(self)
 
     def check(self) -> None:
         """Check that the directory is still at its path. Raises StorageError."""
-        if self._fd >= 0:
-            Disk().check_lock(self._path, self._fd)
+        self._disk.check_held(self._directory)
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            Disk().unlock(fd)
+            self._disk.unlock(fd)
+            self._disk.let_go(self._directory)
 
     disown = __del__ = release
 
