@@ -180,9 +180,10 @@ class Consumer(RecordStream):
     """Read the segments of a replica on this host; see :class:`RecordStream`.
 
     ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
-    id -> directory. ``cluster_id``: of their quorum; "" takes any. What is committed is what any of the replicas knows
-    to be, so that everything acknowledged is read; the records are read from the one that knew
-    most when it was chosen, mostly the leader, of those whose log still holds the next one.
+    id -> directory. ``cluster_id``: of their quorum; "" takes any. What is committed is what any of
+    the replicas knows to be, so that everything acknowledged is read; the records are read from the
+    one that knew most when it was chosen, mostly the leader, of those whose log still holds the
+    next one.
 
     Raises OffsetOutOfRange where the log starts later, CorruptLog, NoQuorum if no replica runs
     within ``timeout`` seconds.
