@@ -8,7 +8,6 @@ from kraftfast.core import events as ev
 from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse, ReadBarrierResponse
 from kraftfast.errors import CorruptBatch, ErrorCode
 from kraftfast.record import pure
-from kraftfast.sim.clients.records import read_answer
 from kraftfast.sim.require import require
 from kraftfast.types import NO_EPOCH
 
@@ -338,3 +337,15 @@ def checked(data: bytes, process: Process) -> list[pure.Batch]:
         process.world.count("damage found by a reader")
         return []
     return batches
+
+
+def read_answer(process: Process, effect: AnswerFetch) -> bytes | None:
+    """Read what answers a Fetch that is none of a stream, perhaps cut short; None: nothing."""
+    if effect.read_offset < 0:
+        return None
+    bound = min(effect.max_bytes, process.settings.fetch_max_bytes)
+    found = process.log.locate(effect.read_offset, bound, effect.read_end_offset)
+    if found is None:
+        return None
+    segment, position, length = found
+    return bytes(segment.file.view(position, position + length))
