@@ -73,4 +73,5 @@ if not TYPE_CHECKING:  # where types are checked, a name that is misspelt has no
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_DOORS])
+    private = {"Any", "TYPE_CHECKING", "annotations", "importlib"}
+    return sorted({*globals(), *_DOORS} - private)

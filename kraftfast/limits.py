@@ -10,7 +10,7 @@ if not __debug__:  # assertions are part of the safety argument (docs/explanatio
 
 # --- record batches (Kafka's DefaultRecordBatch) ---
 BATCH_HEADER_BYTES = 61
-BATCH_BYTES_LEAST = BATCH_HEADER_BYTES + 64  # that a producer may be asked for: one empty record
+BATCH_BYTES_LEAST = BATCH_HEADER_BYTES + 64  # of a producer: room for one empty record
 BATCH_OVERHEAD_BYTES = 12  # base offset and length, which the length itself does not count
 BATCH_BYTES_MAX = 8 * 1024 * 1024  # KafkaRaftClient.MAX_BATCH_SIZE_BYTES
 RECORDS_PER_BATCH_MAX = 1 << 22

@@ -149,10 +149,9 @@ class Events:
         if self.errors.get(id) != str(error):
             self.errors[id] = str(error)
             place = self.quorum.directories[id]
-            say(
-                f"replica {id} cannot run -> it stays down: {error}; "
-                f"kraftfast storage replace {place} rebuilds it from the others"
-            )
+            others_run = 2 * len(self.quorum.faults) < len(self.quorum.directories)
+            way_on = f"; kraftfast storage replace {place} rebuilds it from the others"
+            say(f"replica {id} cannot run -> it stays down: {error}{way_on if others_run else ''}")
 
     def _look_at(self, id: int, worker: Any) -> None:
         """Say that a worker was started again, or why it does not run for now.

@@ -22,6 +22,7 @@ from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import (
     Closed,
+    InconsistentClusterId,
     LocalError,
     MalformedFrame,
     NoQuorum,
@@ -72,12 +73,13 @@ class LocalConnector:
     def connect(self, outcomes: Outcomes, record_bytes: int, deadline: float) -> RingSender:
         """Return a ring to the leader that takes records of ``record_bytes``.
 
-        Raises NotLeader (no replica leads now), NoQuorum (no replica runs), Full, PeerGone.
+        Another quorum's replica is passed over. Raises NotLeader (no replica leads now), NoQuorum
+        (no replica runs), InconsistentClusterId (those that run are others'), Full, PeerGone.
         """
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
         candidates, asked, problems = [*self._order, *known], set[int](), list[str]()
-        refusals = list[str]()
+        refusals, foreign = list[str](), None
         while candidates:
             id = candidates.pop(0)
             if id in asked or id not in self.directories:
@@ -86,8 +88,10 @@ class LocalConnector:
             try:
                 place = self.directories[id]
                 answer = _offer(place, ring_bytes, _attempt(deadline), self.cluster_id)
-            except PeerGone as error:
+            except (PeerGone, InconsistentClusterId) as error:
                 problems.append(str(error))
+                if isinstance(error, InconsistentClusterId):
+                    foreign = error
                 if isinstance(error, Refused):
                     refusals.append(f"replica {id} takes no more producers: {error}; {FEWER}")
                 self._promise(id, False)
@@ -105,6 +109,8 @@ class LocalConnector:
         if refusals:
             raise Full(refusals[0])
         if len(problems) == len(asked):
+            if foreign is not None:
+                raise foreign
             raise NoQuorum(f"no replica runs: {problems[0]}")
         raise NotLeader("no replica leads at the moment")
 
@@ -154,14 +160,15 @@ def _attempt(deadline: float) -> float:
 
 
 def check_cluster(hello: Hello, cluster_id: str) -> None:
-    """Check that a replica belongs to this quorum. Raises PeerGone.
+    """Check that a replica belongs to this quorum. Raises InconsistentClusterId.
 
     A directory that is moved may be replaced by another quorum's, and who goes by its path would
     append and read there. ``cluster_id``: "" for any.
     """
     if cluster_id and hello.cluster_id not in ("", cluster_id):
         where = hello.directory or "the replica"
-        raise PeerGone(hello.error or f"{where} belongs to another quorum: {hello.cluster_id}")
+        text = hello.error or f"{where} belongs to another quorum: {hello.cluster_id}"
+        raise InconsistentClusterId(f"{text}, not {cluster_id}")
 
 
 def _offer(
@@ -169,7 +176,7 @@ def _offer(
 ) -> tuple[RingLink, OwnDoorbell] | int:
     """Return a link to the replica, or the id of the one that leads for all it knows.
 
-    Raises PeerGone.
+    Raises PeerGone, InconsistentClusterId.
     """
     with contextlib.ExitStack() as undo:
         sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
@@ -180,7 +187,7 @@ def _offer(
             hello, fds = offer.receive()
             try:
                 check_cluster(hello, cluster_id)
-            except PeerGone:
+            except InconsistentClusterId:
                 close_all(fds)
                 offer.abandon()
                 raise
@@ -305,7 +312,8 @@ class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
-    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. Raises PeerGone.
+    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. Raises PeerGone,
+    InconsistentClusterId.
     """
 
     # refusal: why it can no longer be waited on, or None.
@@ -326,8 +334,9 @@ class Watch(PidfdOwner):
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
             if len(fds) != 1:
                 close_all(fds)
-                refusal = decode_hello(data).error
-                raise PeerGone(refusal or "the replica did not pass its counters")
+                hello = decode_hello(data)
+                check_cluster(hello, cluster_id)
+                raise PeerGone(hello.error or "the replica did not pass its counters")
             self.stats = StatsView(map_peer_file(fds[0], PAGES_BYTES))
             hello = decode_hello(data)
             self.log_path, self.node_id = hello.log, hello.node_id
@@ -335,7 +344,7 @@ class Watch(PidfdOwner):
         except OSError as error:
             self.close()
             raise PeerGone(f"no answer from the replica in {directory}: {error}") from None
-        except PeerError:
+        except (PeerError, InconsistentClusterId):
             self.close()
             raise
         self.sock.setblocking(False)

@@ -40,7 +40,7 @@ class QuorumDescription:
 
 
 def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
-    """The quorum at this moment; a leader names its own times as now."""
+    """Return the quorum at this moment; a leader names its own times as now."""
     leader = state.leader
     voters: list[ReplicaDescription] = []
     observers: list[ReplicaDescription] = []
@@ -73,7 +73,7 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
 
 
 def of_progress(progress: Progress) -> ReplicaDescription:
-    """One other replica."""
+    """Return one other replica."""
     return ReplicaDescription(
         progress.key,
         progress.acknowledged_end_offset,

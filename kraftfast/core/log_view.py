@@ -42,23 +42,25 @@ class LogView:
             self.unflushed_since_ms = NEVER_MS
 
     def durable_end_offset(self) -> int:
-        """What this replica may acknowledge and count itself for (D1, D3)."""
+        """Return what this replica may acknowledge and count itself for (D1, D3)."""
         return self.end_offset if self.in_memory else self.flushed_end_offset
 
     def last_epoch(self) -> int:
-        """Of the last record, be it in the log or in the snapshot that the log goes on from."""
+        """Return the epoch of the last record, in the log or in the snapshot that the log goes on
+        from.
+        """
         if len(self.trail) == 0 and self.snapshots:
             return self.snapshots[-1].epoch
         return self.trail.last_epoch
 
     def epoch_before(self, end_offset: int) -> int:
-        """Of the record before an offset that is not below the log's start."""
+        """Return the epoch of the record before an offset that is not below the log's start."""
         if end_offset == self.start_offset and self.snapshots:
             return self.snapshots[0].epoch
         return self.trail.epoch_at(end_offset - 1)
 
     def install(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A snapshot stands in place of everything, on disk."""
+        """Note that a snapshot stands in place of everything, on disk."""
         offset = snapshot_id.offset
         self.snapshots = [snapshot_id]
         self.trail.truncate_to(0)
@@ -68,14 +70,14 @@ class LogView:
         self.unflushed_since_ms = NEVER_MS
 
     def delete_before(self, start_offset: int) -> None:
-        """The log begins at the end of one of its snapshots from now on (I15)."""
+        """Have the log begin at the end of one of its snapshots from now on (I15)."""
         self.start_offset = start_offset
         self.flushed_end_offset = max(self.flushed_end_offset, start_offset)  # memory alone
         self.trail.truncate_from_start(start_offset)
         self.snapshots = [each for each in self.snapshots if each.offset >= start_offset]
 
     def appended(self, end_offset: int, size: int, now_ms: int) -> None:
-        """The log grew by ``size`` bytes up to ``end_offset``."""
+        """Note that the log grew by ``size`` bytes up to ``end_offset``."""
         if end_offset == self.end_offset:
             return
         assert end_offset > self.end_offset, (
@@ -89,7 +91,7 @@ class LogView:
         self.unflushed_bytes += size if size > 0 else 1
 
     def begin_flush(self) -> None:
-        """A flush of everything appended so far is asked for."""
+        """Note that a flush of everything appended so far is asked for."""
         assert not self.flushing, "one flush at a time"
         self.flushing = True
         self.flushing_end_offset = self.end_offset
@@ -99,7 +101,7 @@ class LogView:
         self.unflushed_since_ms = NEVER_MS
 
     def flushed(self, end_offset: int, truncations: int) -> bool:
-        """A flush completed; True if more is on disk than was known.
+        """Note that a flush completed; return True if more is on disk than was known.
 
         One that began before a cut says nothing about what stands there now (D2). What one that
         ended early did not reach goes on waiting for the disk, as long as before (D14).
@@ -123,7 +125,7 @@ class LogView:
         return moved
 
     def truncate(self, end_offset: int) -> None:
-        """The log is cut: nothing at or behind ``end_offset`` counts as flushed any more (D8)."""
+        """Cut the log: nothing at or behind ``end_offset`` counts as flushed any more (D8)."""
         assert self.start_offset <= end_offset < self.end_offset
         self.end_offset = end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
@@ -134,7 +136,7 @@ class LogView:
             self.unflushed_since_ms = NEVER_MS
 
     def oldest_unflushed_ms(self) -> int:
-        """When the oldest record that is not known to be on disk was appended."""
+        """Return when the oldest record that is not known to be on disk was appended."""
         return min(self.flushing_since_ms, self.unflushed_since_ms)
 
     def check_invariants(self) -> None:

@@ -20,7 +20,7 @@ from kraftfast.types import ZERO_UUID
 
 
 def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
-    """A fresh link: what was in flight or streamed on an older one is over (D3)."""
+    """Give up what was in flight or streamed on an older link (D3)."""
     state.peers.link_up(event.peer_id, event.streaming, event.pre_vote, event.directory_id)
     drop_streams(state, event.peer_id)
     if state.follower is not None and event.peer_id == state.leader_id:
@@ -42,7 +42,7 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
 
 
 def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
-    """Nothing more comes over this link. Whether the peer lives is another question.
+    """Expect nothing more over this link. Whether the peer lives is another question.
 
     A follower of this peer waits a moment for the answer: a fresh link, or news of its end.
     """
@@ -54,7 +54,7 @@ def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
 
 
 def drop_streams(state: ReplicaState, peer_id: int) -> None:
-    """Streams do not outlive their link."""
+    """End the streams of a link that has ended."""
     follower: Follower | None = state.follower
     if follower is not None and peer_id == state.leader_id:
         follower.stream = 0
@@ -66,7 +66,8 @@ def drop_streams(state: ReplicaState, peer_id: int) -> None:
 
 
 def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
-    """The peer's process is gone, says the kernel: a follower need not wait for its timer.
+    """Take the kernel's word that the peer's process is gone: a follower need not wait for its
+    timer.
 
     It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.
     """
@@ -84,7 +85,7 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
 
 
 def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
-    """No answer will come: leave the peer alone for a while."""
+    """Leave the peer alone for a while: no answer will come."""
     barriers = asked_under(state, event.correlation)
     if barriers:
         ask_again(state, barriers, now_ms)

@@ -30,7 +30,7 @@ from kraftfast.types import NO_OFFSET
 def on_read_barrier_requested(
     state: ReplicaState, event: ReadBarrierRequested, now_ms: int
 ) -> None:
-    """A reader in this process asks."""
+    """Take the question of a reader in this process."""
     deadline_ms = now_ms + max(event.timeout_ms, 0)
     barrier = Barrier(event.source, False, deadline_ms)
     if state.leader is not None:
@@ -110,14 +110,14 @@ def tend_leader_barriers(state: ReplicaState, leader: Leader, now_ms: int) -> No
 
 
 def asks_for_confirmation(leader: Leader) -> bool:
-    """Whether a round is under way that somebody waits for."""
+    """Return whether a round is under way that somebody waits for."""
     return any(
         each.round == leader.barrier_round and not each.confirmed for each in leader.barriers
     )
 
 
 def settle_round(state: ReplicaState, leader: Leader) -> None:
-    """A majority follows this leader: who asked before this round is answered.
+    """Answer those who asked before this round: a majority follows this leader.
 
     But a leader that has committed nothing of its epoch does not know what is committed (D6).
     """
@@ -135,7 +135,7 @@ def settle_round(state: ReplicaState, leader: Leader) -> None:
 
 
 def on_confirmed(state: ReplicaState, leader: Leader, event: ResponseReceived) -> None:
-    """A voter answered BeginQuorumEpoch of this epoch: one that was sent in this round counts."""
+    """Count a voter that answered a BeginQuorumEpoch of this epoch, sent in this round."""
     if leader.round_asks.get(event.peer_id) == event.correlation:
         leader.confirmed.add(event.peer_id)
         state.poll_due = True
@@ -185,7 +185,7 @@ def tend_barriers(state: ReplicaState, current: Any, now_ms: int) -> None:
 
 
 def may_ask_ms(state: ReplicaState) -> int:
-    """When another request may go: after the answer to the last, or a pause if that is lost."""
+    """Return when another request may go: after the last answer, or a pause if that is lost."""
     for barrier in state.barriers:
         if barrier.correlation and barrier.correlation == state.barriers_correlation:
             return state.barriers_asked_ms + state.config.retry_backoff_ms
@@ -203,12 +203,12 @@ def barriers_due_ms(state: ReplicaState, current: Any) -> int:
 
 
 def asked_under(state: ReplicaState, correlation: int) -> list[Barrier]:
-    """The barriers that this request was sent for, as far as they still wait."""
+    """Return the barriers that this request was sent for, as far as they still wait."""
     return [each for each in state.barriers if correlation and each.correlation == correlation]
 
 
 def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """The leader's answer is the readers', an error is tried again until their deadlines."""
+    """Pass the leader's answer to the readers; try an error again until their deadlines."""
     barriers = asked_under(state, event.correlation)
     if event.response.error is not NONE:
         ask_again(state, barriers, now_ms)

@@ -161,7 +161,7 @@ def _on_request(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
 
 
 def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """A pushed answer names its stream, any other must be the one that is waited for."""
+    """Take an answer: a pushed one names its stream, any other must be the one waited for."""
     response = event.response
     if type(response) is FetchResponse and response.stream:
         on_pushed(state, event, now_ms)
@@ -294,7 +294,7 @@ class Replica:
         return self._finish(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """What follows from this event, in order. ``now_ms`` is monotonic."""
+        """Return what follows from this event, in order. ``now_ms`` is monotonic."""
         _ON_EVENT[type(event)](self._state, event, now_ms)
         return self._finish(now_ms)
 
@@ -398,7 +398,7 @@ class Replica:
         return self._state.doubt.possible_loss
 
     def may_create_snapshot(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether a snapshot is to be made there; raises ``InvalidOption`` if it cannot be."""
+        """Return whether to make a snapshot there. Raises ``InvalidOption`` if it cannot be."""
         return snapshots_of.may_create(self._state, snapshot_id)
 
     def cut_offset(self, diverging: OffsetAndEpoch) -> int:
@@ -410,7 +410,7 @@ class Replica:
         return truncation_offset(self._state, diverging)
 
     def describe(self, now_ms: int) -> describe.QuorumDescription:
-        """The quorum as this replica knows it."""
+        """Return the quorum as this replica knows it."""
         return describe.describe(self._state, now_ms)
 
     def check_invariants(self) -> None:

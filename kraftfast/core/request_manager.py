@@ -31,7 +31,9 @@ class Peer:
     ended_at: tuple[Endpoint, ...] = ()  # where it was then
 
     def due_ms(self) -> int:
-        """When something is to be done about this peer: now (0), at a time-out, after a pause."""
+        """Return when something is to be done about this peer: now (0), at a time-out, after a
+        pause.
+        """
         return self.deadline_ms if self.correlation else self.ready_at_ms
 
 
@@ -46,30 +48,32 @@ class RequestManager:
     _peers: dict[int, Peer] = field(default_factory=dict)
 
     def peer(self, peer_id: int) -> Peer:
-        """The peer of this id, remembered from now on."""
+        """Return the peer of this id, remembered from now on."""
         peer = self._peers.get(peer_id)
         if peer is None:
             peer = self._peers[peer_id] = Peer(peer_id)
         return peer
 
     def is_ready(self, peer_id: int, now_ms: int) -> bool:
-        """Whether a request may go: none is in flight and no pause is on."""
+        """Return whether a request may go: none is in flight and no pause is on."""
         peer = self._peers.get(peer_id)
         return peer is None or (peer.correlation == 0 and now_ms >= peer.ready_at_ms)
 
     def is_ended(self, peer_id: int) -> bool:
-        """Whether the peer's process is known to be gone."""
+        """Return whether the peer's process is known to be gone."""
         peer = self._peers.get(peer_id)
         return peer is not None and peer.ended
 
     def note_place(self, peer_id: int, endpoints: tuple[Endpoint, ...]) -> None:
-        """A message says where the peer is: elsewhere it may run, though it ended where it was."""
+        """Note where a message says the peer is: elsewhere it may run, though it ended where it
+        was.
+        """
         peer = self._peers.get(peer_id)
         if peer is not None and peer.ended and endpoints and endpoints != peer.ended_at:
             peer.ended = False
 
     def is_up(self, peer_id: int) -> bool:
-        """Whether a link to the peer stands."""
+        """Return whether a link to the peer stands."""
         peer = self._peers.get(peer_id)
         return peer is not None and peer.up
 
@@ -79,12 +83,12 @@ class RequestManager:
         return ZERO_UUID if peer is None else peer.directory_id
 
     def due_ms(self, peer_id: int) -> int:
-        """When something is to be done about the peer, 0 for at once."""
+        """Return when something is to be done about the peer, 0 for at once."""
         peer = self._peers.get(peer_id)
         return 0 if peer is None else peer.due_ms()
 
     def sent(self, peer_id: int, now_ms: int, is_fetch: bool = False) -> int:
-        """A request goes to the peer; returns its correlation id."""
+        """Note a request to the peer; return its correlation id."""
         peer = self.peer(peer_id)
         assert peer.correlation == 0, f"a request to {peer_id} is already in flight"
         correlation = self.next_number()
@@ -97,13 +101,13 @@ class RequestManager:
         return correlation
 
     def next_number(self) -> int:
-        """A correlation id; of a request that goes beside the one in flight, if used alone."""
+        """Return a correlation id; of a request beside the one in flight, if used alone."""
         correlation = self.next_correlation
         self.next_correlation = correlation + 1 if correlation < 2**31 - 1 else 1
         return correlation
 
     def answered(self, peer_id: int, correlation: int) -> bool:
-        """An answer came; False if nobody waits for it any more."""
+        """Note an answer; False if nobody waits for it any more."""
         peer = self._peers.get(peer_id)
         if peer is None or correlation == 0 or peer.correlation != correlation:
             return False
@@ -111,7 +115,7 @@ class RequestManager:
         return True
 
     def back_off(self, peer_id: int, now_ms: int) -> None:
-        """A request failed: leave the peer alone for a while."""
+        """Leave the peer alone for a while: a request failed."""
         peer = self.peer(peer_id)
         self._settle(peer)
         peer.ready_at_ms = now_ms + self.retry_backoff_ms
@@ -123,7 +127,7 @@ class RequestManager:
                 self.back_off(peer.id, now_ms)
 
     def reset(self, keep: Iterable[int]) -> None:
-        """The role changed: late answers are nobody's any more, and pauses end.
+        """Drop late answers and pauses: the role changed.
 
         Peers that are neither in ``keep`` nor linked are forgotten, so that strangers who name
         leaders cannot fill the memory (I25).
@@ -138,7 +142,7 @@ class RequestManager:
     def link_up(
         self, peer_id: int, streaming: bool, pre_vote: bool, directory_id: Uuid = ZERO_UUID
     ) -> None:
-        """A link stands. If it replaces one, or is a ring, nothing sent before is answered.
+        """Note a link. If it replaces one, or is a ring, nothing sent before is answered.
 
         What was sent while none stood is kept: it may go out over this one.
         """
@@ -153,7 +157,7 @@ class RequestManager:
         peer.directory_id = directory_id
 
     def link_down(self, peer_id: int, now_ms: int) -> None:
-        """The link broke, and with it what was in flight."""
+        """Note that the link broke, and with it what was in flight."""
         peer = self.peer(peer_id)
         peer.up = False
         peer.streaming = False
@@ -162,7 +166,7 @@ class RequestManager:
             self.back_off(peer_id, now_ms)
 
     def _settle(self, peer: Peer) -> None:
-        """No request is in flight to this peer any more."""
+        """Note that no request is in flight to this peer any more."""
         peer.correlation = 0
         peer.deadline_ms = NEVER_MS
         if self.fetching is peer:

@@ -12,7 +12,7 @@ NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 
 
 def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
-    """A request that names no cluster is not checked for it, one of another cluster is refused."""
+    """Refuse a request of another cluster; one that names none is not checked for it."""
     if None not in (request.cluster_id, state.cluster_id):
         if request.cluster_id != state.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -22,7 +22,7 @@ def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
 
 
 def is_addressed_here(state: ReplicaState, voter: ReplicaKey) -> bool:
-    """Whether the sender means this replica: old senders (id -1) do not say whom they mean."""
+    """Return whether the sender means this replica: old ones (id -1) do not say whom."""
     if voter.id < 0:
         return True
     if voter.id != state.local.id:

@@ -88,7 +88,7 @@ for _transition in TRANSITIONS:
 
 
 def is_legal(source: Role, target: Role, epoch: int, target_epoch: int, voter: bool) -> bool:
-    """Whether the table has a line for this change."""
+    """Return whether the table has a line for this change."""
     for transition in _LEGAL.get((source, target), ()):
         if transition.voters_only and not voter:
             continue
@@ -112,7 +112,7 @@ def check_transition(
 
 
 def transition_picture() -> str:
-    """The table as a Mermaid state diagram; ``+`` marks the next epoch, ``++`` any higher one.
+    """Return the table as a Mermaid state diagram; ``+`` marks the next epoch, ``++`` a higher one.
 
     >>> print(transition_picture().splitlines()[0])
     stateDiagram-v2

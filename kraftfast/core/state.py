@@ -144,18 +144,18 @@ class ReplicaState:
     # --- what is often asked ------------------------------------------------------------------
 
     def voters_in_force(self) -> VoterSet:
-        """The latest of the log, else the static ones; none if the log should have some."""
+        """Return the latest of the log, else the static ones; none if the log should have some."""
         latest = self.history.latest
         if latest is not None:
             return latest.voters
         return VoterSet() if self.history.kraft_version else self.static_voters
 
     def is_voter(self) -> bool:
-        """Whether this replica is in the voter set in force."""
+        """Return whether this replica is in the voter set in force."""
         return self.voters.is_voter(self.local)
 
     def may_campaign(self) -> bool:
-        """Whether this replica is a voter, or was until a removal that may not be committed.
+        """Return whether this replica is a voter, or was until a removal that may not be committed.
 
         Its log may then be the only one that can lead: it campaigns without a vote of its own
         (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
@@ -169,31 +169,32 @@ class ReplicaState:
         return max(self.committed_offset, self.floor_offset)
 
     def could_be_voter(self) -> bool:
-        """Whether this observer has all that a voter needs."""
+        """Return whether this observer has all that a voter needs."""
         return not self.is_voter() and self.local.id >= 0 and bool(self.config.endpoints)
 
     def has_log_up_to(self, last_epoch: int, last_offset: int) -> bool:
-        """Whether a log with this end is at least as long as the own one, epoch before offset.
+        """Return whether a log with this end is at least as long as the own one, epoch before
+        offset.
 
         The own unflushed tail counts: that is the cautious side (D7).
         """
         return (last_epoch, last_offset) >= (self.log.last_epoch(), self.log.end_offset)
 
     def election_timeout_ms(self) -> int:
-        """A fresh one: T to 2T, at random."""
+        """Return a fresh one: T to 2T, at random."""
         timeout_ms = self.config.election_timeout_ms
         return timeout_ms + self.random.randrange(timeout_ms)
 
     def is_reachable(self, leader_id: int, endpoints: tuple[Endpoint, ...]) -> bool:
-        """Whether the node can find this leader."""
+        """Return whether the node can find this leader."""
         return bool(endpoints) or leader_id in self.voters or self.peers.is_up(leader_id)
 
     def known_endpoints(self, leader_id: int, told: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """A leader's endpoints as a message told them, else as the voter set has them."""
+        """Return a leader's endpoints as a message told them, else as the voter set has them."""
         return told or self.voters.endpoints(leader_id)
 
     def is_consistent(self, epoch: int, leader_id: int) -> bool:
-        """Whether "``leader_id`` leads ``epoch``" can be true, as far as is known here."""
+        """Return whether "``leader_id`` leads ``epoch``" can be true, as far as is known here."""
         if leader_id == NO_NODE or epoch < self.epoch:
             return True
         if leader_id == self.local.id:
@@ -201,7 +202,7 @@ class ReplicaState:
         return epoch != self.epoch or self.leader_id in (NO_NODE, leader_id)
 
     def may_fail_over(self) -> bool:
-        """Whether a leader known dead may be replaced before any timer says so.
+        """Return whether a leader known dead may be replaced before any timer says so.
 
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
         all; and not with an uncertain head (D10).
@@ -212,11 +213,11 @@ class ReplicaState:
         return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 
     def leader_is_dead(self) -> bool:
-        """Whether the kernel said so of the leader that this replica knows."""
+        """Return whether the kernel said so of the leader that this replica knows."""
         return self.leader_id != NO_NODE and self.peers.is_ended(self.leader_id)
 
     def failover_delay_ms(self) -> int:
-        """How long this voter lets those of lower id go first."""
+        """Return how long this voter lets those of lower id go first."""
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
 
     def remember_voting(self, offset: int) -> None:
@@ -264,7 +265,7 @@ class ReplicaState:
     def to_unattached(
         self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
     ) -> None:
-        """The epoch's leader is unknown, or out of reach; ``vote`` is given as the epoch begins.
+        """Go on without a leader that is known and in reach; ``vote`` is given as the epoch begins.
 
         Voters leave the others in peace for a moment: a new leader will make himself known.
         """
@@ -289,7 +290,7 @@ class ReplicaState:
     def to_follower(
         self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
     ) -> None:
-        """The leader is known and can be reached."""
+        """Follow the leader, which is known and can be reached."""
         assert leader_id != self.local.id, "nobody follows himself"
         assert self.is_reachable(leader_id, endpoints), f"no way to leader {leader_id} is known"
         voted = self.voted if epoch == self.epoch else None
@@ -298,7 +299,7 @@ class ReplicaState:
         self._enter(follower, epoch, leader_id, endpoints, voted)
 
     def new_follower(self, now_ms: int) -> Follower:
-        """Of a leader that has its first period of time."""
+        """Return the follower of a leader that has its first period of time."""
         follower = Follower(now_ms + self.config.fetch_timeout_ms)
         if self.config.endpoints:
             follower.membership_at_ms = now_ms + self.config.membership_period_ms
@@ -357,7 +358,7 @@ class ReplicaState:
         self._enter(resigned, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
 
     def begin(self, current: AnyRole, state: QuorumState) -> None:
-        """The first role after a start; written to disk again at once (5.2)."""
+        """Take the first role after a start; written to disk again at once (5.2)."""
         self.persisted = None
         self.persist(state.epoch, state.leader_id, state.voted)
         endpoints = self.voters.endpoints(state.leader_id)
@@ -391,7 +392,7 @@ class ReplicaState:
         self.quorum_state_due = True
 
     def _next_failover_ms(self) -> int:
-        """How long after a lost campaign the next goes, while the leader is known dead.
+        """Return how long after a lost campaign the next goes, while the leader is known dead.
 
         The others may have learnt of the death later, or be the better candidates: wait for all
         of them once, twice as long each time, up to the election timeout.
@@ -449,7 +450,7 @@ class ReplicaState:
     def snapshot_answer(
         self, request: FetchSnapshotRequest, error: ErrorCode
     ) -> FetchSnapshotResponse:
-        """An answer to FetchSnapshot, without its bytes."""
+        """Return an answer to FetchSnapshot, without its bytes."""
         return FetchSnapshotResponse(
             partition_error=error,
             leader_id=self.leader_id,
@@ -461,7 +462,7 @@ class ReplicaState:
         )
 
     def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
-        """An answer to Fetch that carries an error and who leads."""
+        """Return an answer to Fetch that carries an error and who leads."""
         return FetchResponse(
             partition_error=error,
             leader_id=self.leader_id,

@@ -165,7 +165,11 @@ class Disk:
         raise StorageError(text)
 
     def at(self, path: str) -> str:
-        """Return the path by which the kernel finds a file, through the directory that is held."""
+        """Return the path by which the kernel finds a file, through the directory that is held.
+
+        For one system call; a path below no held directory is returned as it is. Paths are compared
+        as text, so a held one must be written alike.
+        """
         for held, fd in reversed(self._held.items()):
             if path.startswith(held) and path[len(held) : len(held) + 1] in ("", "/"):
                 return f"/proc/self/fd/{fd}{path[len(held) :]}"

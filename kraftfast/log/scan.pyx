@@ -1,4 +1,4 @@
-"""Walking over stored batches by their headers, without a Python object a batch."""
+"""What stands in segments, by headers and last pages: walks make no Python object a batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 

@@ -30,11 +30,12 @@ class DiskSpace:
     def mind(self, node: Any, now_ms: int) -> None:
         """Look whether the nursery found room, and resign if it has not for long.
 
-        Raises StorageError, finally, if the directory or the newest segment was removed or moved.
+        Raises StorageError if the directory or the newest segment was removed or moved: the replica
+        stops.
         """
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + LOOK_MS
-            look_for(node)
+            check_place(node)
         if node.log.error is None:
             self.full_ms, self.yielded = -1, False
         elif self.full_ms < 0:
@@ -47,8 +48,8 @@ class DiskSpace:
                 node.step(ev.ResignRequested(node.core.epoch))
 
 
-def look_for(node: Any) -> None:
-    """Look whether a start would find what is acknowledged here. Raises StorageError."""
+def check_place(node: Any) -> None:
+    """Check that a start would find what is acknowledged here (D18). Raises StorageError."""
     node.directory.check()
     file = node.log.active.file
     node.host.disk.check_place(file.path, file.fd)

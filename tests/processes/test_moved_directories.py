@@ -177,3 +177,28 @@ def test_segments_that_were_removed(tmp_path: Path, durability: str) -> None:
         faults = wait_faults(quorum, 2)
         assert len(faults) >= 2
         assert all(isinstance(fault, StorageError) for fault in faults.values())
+
+
+def test_a_producer_of_before_is_not_taken_for_one_of_a_restored_copy(tmp_path: Path) -> None:
+    """The copy leads in the same epoch again, and makes ids for other producers there."""
+    here, backup = tmp_path / "quorum", tmp_path / "backup"
+    with kraftfast.LocalQuorum(here, 3, segment_bytes=SEGMENT) as quorum:
+        with quorum.producer() as first:
+            first.append_wait(b"first")
+    shutil.copytree(here, backup)
+    with kraftfast.LocalQuorum(here) as quorum, kraftfast.connect(str(here)) as reached:
+        before = reached.producer()
+        before.append_wait(b"before")
+    shutil.rmtree(here)
+    backup.rename(here)
+    with kraftfast.LocalQuorum(here) as quorum:
+        with quorum.producer() as after:
+            for number in range(4):
+                after.append_wait(b"after %d" % number)
+        try:
+            before.append_wait(b"precious", timeout=10)
+            acknowledged = True
+        except KraftfastError:
+            acknowledged = False
+        assert (b"precious" in values(quorum)) == acknowledged
+        before.close(timeout=0.1)

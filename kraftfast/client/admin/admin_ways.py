@@ -18,7 +18,7 @@ from kraftfast.wire import frame
 from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
-REFUSED = b'{"error"'
+REFUSED = b'{"error"'  # how a refusal (``Hello``) begins; answers are frames of Kafka's
 ATTEMPT_S = 1.0
 """For so long one replica is waited for when the leader is looked for."""
 

@@ -29,6 +29,7 @@ from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
     CorruptLog,
+    InconsistentClusterId,
     LocalError,
     NoQuorum,
     OffsetOutOfRange,
@@ -191,6 +192,7 @@ class Consumer(RecordStream):
 
     # directories: replica id -> directory. _watches: of the replicas that run, by id.
     # _absent_until: when one that did not answer is asked again, by id.
+    # _foreign: a replica found last that is another quorum's.
     # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
 
     def __init__(
@@ -206,6 +208,7 @@ class Consumer(RecordStream):
         super().__init__(from_offset, follow)
         self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
+        self._foreign: InconsistentClusterId | None = None
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
@@ -224,7 +227,10 @@ class Consumer(RecordStream):
             if watch is None and now >= self._absent_until.get(id, now):
                 try:
                     self._watches[id] = Watch(directory, self._cluster_id)
-                except PeerGone:  # one that is stopped costs time: it is asked seldom
+                except (PeerGone, InconsistentClusterId) as error:
+                    if isinstance(error, InconsistentClusterId):
+                        self._foreign = error
+                    # One that is stopped costs time: it is asked seldom.
                     spent = self.host.monotonic() - now
                     self._absent_until[id] = (
                         self.host.monotonic() + RETRY_S + PATIENCE_FACTOR * spent
@@ -242,18 +248,22 @@ class Consumer(RecordStream):
         self._source = self._reader = None
 
     def _choose_source(self, deadline: float) -> tuple[Watch, LogReader]:
-        """Read from the replica that knows most, the leader if it does. Raises NoQuorum.
+        """Read from the replica that knows most, the leader if it does.
 
+        Raises NoQuorum, InconsistentClusterId (those that run are another quorum's).
         A replica that came by a snapshot may start behind ``position`` where others do not.
         """
         self._let_go_of_source()
         while True:
+            self._foreign = None
             self._look_around()
             if self._watches:
                 best = max(self._watches.values(), key=self._worth)
                 self._source, self._reader = best, LogReader(best.log_path)
                 return self._source, self._reader
             self._check_open()
+            if self._foreign is not None:
+                raise self._foreign
             if self.host.monotonic() >= deadline:
                 raise NoQuorum("no replica runs")
             self.host.sleep(RETRY_S)

@@ -21,5 +21,5 @@ class Candidate:
     election_deadline_ms: int  # back to prospective then
 
     def grants_pre_vote(self) -> bool:
-        """A better log may run beside it."""
+        """Return True: a better log may run beside it."""
         return True

@@ -33,11 +33,11 @@ class Doubt:
     refused_in_doubt: bool = False  # a voter in doubt refused: the next campaign asks unanimously
 
     def exists(self) -> bool:
-        """Whether this replica's head is uncertain."""
+        """Return whether this replica's head is uncertain."""
         return self.phantom_tail is not None or self.memory_lost
 
     def allows(self, last_epoch: int, last_offset: int) -> bool:
-        """Whether a log with this end may be voted for in an ordinary election (I21)."""
+        """Return whether a log with this end may be voted for in an ordinary election (I21)."""
         if self.memory_lost:
             return False
         tail = self.phantom_tail
@@ -55,7 +55,8 @@ class Doubt:
                 self.phantom_tail = None
 
     def refetched(self, log: LogView, high_watermark: int) -> None:
-        """A leader's records are on disk here up to the log's durable end: enough by now?
+        """Note that a leader's records are on disk here up to the log's durable end, which may be
+        enough.
 
         ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
         """
@@ -64,7 +65,7 @@ class Doubt:
             self.memory_lost = False
 
     def calls_for_unanimity(self) -> bool:
-        """Whether the campaign that begins now must win every voter.
+        """Return whether the campaign that begins now must win every voter.
 
         A replica that is not in doubt itself takes turns: an ordinary campaign, then, if a voter
         in doubt refused it, a unanimous one.
@@ -74,7 +75,7 @@ class Doubt:
         return refused or self.exists()
 
     def led_out(self) -> None:
-        """Every voter agreed that this replica's log is the longest of all."""
+        """Note that every voter agreed that this replica's log is the longest of all."""
         self.phantom_tail = None
         self.memory_lost = False
         self.possible_loss = True

@@ -73,7 +73,7 @@ class Election:
         return len(self.voter_ids) - len(self.rejected) - without < self.needed
 
     def unrecorded(self) -> tuple[int, ...]:
-        """The voters who have not answered."""
+        """Return the voters who have not answered."""
         return tuple(
             id
             for id in self.voter_ids

@@ -11,7 +11,7 @@ from kraftfast.types import ZERO_UUID
 
 
 def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """A voter that follows exactly this leader campaigns after its place in the list (KIP-595)."""
+    """Have a follower of exactly this leader campaign after its place in the list (KIP-595)."""
     request = event.request
     if refused(state, event, now_ms):
         return
@@ -24,7 +24,8 @@ def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int
 
 
 def backoff_ms(state: ReplicaState, request: EndQuorumEpochRequest) -> int:
-    """How long to wait: not at all for the first, or without a list; the longest if not listed.
+    """Return how long to wait: not at all for the first, or without a list; the longest if not
+    listed.
 
     Kafka's ``endEpochElectionBackoff``: halved for each place further to the front.
     """

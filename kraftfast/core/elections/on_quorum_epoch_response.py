@@ -11,7 +11,7 @@ from kraftfast.errors import ErrorCode
 
 
 def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """A voter that knows of the resignation is told no more; anything else is only news."""
+    """Tell a voter that knows of the resignation no more; take anything else as news."""
     outcome = learn_from(state, event.peer_id, event.response, now_ms)
     if outcome is not Outcome.PROCEED:
         return

@@ -37,7 +37,7 @@ def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms:
 
 
 def finish_shutdown(state: ReplicaState, now_ms: int) -> None:
-    """A replica that waits to end may do so once another leads, or time is up."""
+    """Let a replica that waits to end do so, once another leads or time is up."""
     if state.stopped or not state.shutting_down:
         return
     led_by_another = state.leader_id not in (NO_NODE, state.local.id)
@@ -46,6 +46,6 @@ def finish_shutdown(state: ReplicaState, now_ms: int) -> None:
 
 
 def stop(state: ReplicaState) -> None:
-    """The graceful end is complete."""
+    """Complete the graceful end."""
     state.stopped = True
     state.effects.append(Stopped())

@@ -53,7 +53,7 @@ def shows_quorum(state: ReplicaState, request: VoteRequest) -> bool:
 
 
 def invalid(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:
-    """What is wrong with the request itself, or its epoch."""
+    """Return what is wrong with the request itself, or its epoch."""
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
     if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:
         return ErrorCode.INVALID_REQUEST

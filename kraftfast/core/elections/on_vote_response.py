@@ -38,7 +38,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 
 
 def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
-    """A peer knows no pre-vote: campaign without it at once (KIP-996).
+    """Campaign at once without a pre-vote, which a peer does not know (KIP-996).
 
     But not on mere news of the leader's death: then the timers decide.
     """

@@ -33,6 +33,6 @@ class Prospective:
         return self.skips_pre_votes or self.election.is_won()
 
     def yield_to(self, now_ms: int, pause_ms: int) -> None:
-        """A pre-vote was granted to another who goes first: ask (again) later, for he may fail."""
+        """Let another go first, who got a pre-vote: ask (again) later, for it may fail."""
         self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)
         self.election.ask_again()

@@ -57,7 +57,7 @@ def begin_transfer(
     answered: bool,
     now_ms: int,
 ) -> None:
-    """From now on appends wait, for an election's time at most."""
+    """Have appends wait from now on, for an election's time at most."""
     deadline_ms = now_ms + state.config.election_timeout_ms
     leader.transfer = Transfer(target_id, source, answered, deadline_ms)
     state.poll_due = True

@@ -24,7 +24,7 @@ ACCEPTED: Refusal = (NONE, "")
 
 
 def of_this_cluster(state: ReplicaState, cluster_id: str | None) -> Refusal:
-    """A request that names no cluster is not checked for it."""
+    """Check the cluster that a request names, if it names one."""
     if None not in (cluster_id, state.cluster_id) and cluster_id != state.cluster_id:
         return (
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -44,7 +44,7 @@ def leads(state: ReplicaState) -> Refusal:
 
 
 def has_default_listener(state: ReplicaState, endpoints: tuple[Endpoint, ...]) -> Refusal:
-    """Every voter must be reachable the way the leader reaches voters."""
+    """Return whether the voter can be reached the way the leader reaches voters."""
     name = state.config.default_listener
     if any(endpoint.name.upper() == name.upper() for endpoint in endpoints):
         return ACCEPTED
@@ -77,7 +77,7 @@ def set_is_committed(state: ReplicaState) -> Refusal:
 
 
 def is_dynamic(state: ReplicaState) -> Refusal:
-    """Voters are in the log from ``kraft.version`` 1 on."""
+    """Return whether voters are in the log: from ``kraft.version`` 1 on."""
     if state.kraft_version < 1:
         return (
             ErrorCode.UNSUPPORTED_VERSION,
@@ -145,7 +145,7 @@ def append_controls(
 
 
 def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls) -> None:
-    """The change's records stand in the log."""
+    """Note that the change's records stand in the log."""
     change = leader.change
     leader.watches_commit = True
     leader.assigning = True
@@ -177,7 +177,7 @@ def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def what_is_late(change: VoterChange) -> str:
-    """What a change still waited for at its deadline."""
+    """Return what a change still waited for at its deadline."""
     if change.probe:
         return "the voter did not answer in time"
     if change.probed and change.voter is not None:
@@ -202,14 +202,14 @@ def change_due_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message: str) -> None:
-    """The change under way cannot be: nothing was appended."""
+    """Refuse the change under way: nothing of it was appended."""
     assert leader.change is not None and leader.change.offset == NO_OFFSET
     leader.change.answer(state, error, message)
     leader.change = None
 
 
 def updated(state: ReplicaState, leader: Leader, change: VoterChange, now_ms: int) -> None:
-    """A voter that told of itself is alive: it counts for check-quorum."""
+    """Note that a voter told of itself: it is alive, and counts for check-quorum."""
     assert change.answers is UpdateRaftVoterResponse and change.voter is not None
     if change.voter.id in leader.voters:
         leader.heard_from(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)

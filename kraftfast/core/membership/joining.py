@@ -40,7 +40,7 @@ def restart_period(state: ReplicaState, follower: Follower, now_ms: int) -> None
 
 
 def is_asking(state: ReplicaState, follower: Follower) -> bool:
-    """Whether such a request waits for its answer: no Fetch goes out beside it."""
+    """Return whether such a request waits for its answer: no Fetch goes out beside it."""
     correlation = follower.membership_correlation
     return correlation != 0 and state.peers.peer(state.leader_id).correlation == correlation
 
@@ -51,7 +51,7 @@ def membership_due_ms(state: ReplicaState, follower: Follower) -> int:
 
 
 def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
-    """What this replica's membership lacks, if anything."""
+    """Return what this replica's membership lacks, if anything."""
     config, local = state.config, state.local
     if state.is_voter():
         if state.kraft_version == 0:

@@ -93,7 +93,7 @@ def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
 def on_probed_to_add(
     state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
-    """The new voter answered: does it speak this version, and has it the log?
+    """Judge what the new voter answered: does it speak this version, and has it the log?
 
     ApiVersions names no directory, so another disk may have answered under its id: unless it asked
     for itself, it is added only with its next Fetch, which names one (D19).

@@ -12,14 +12,14 @@ from kraftfast.core.state import ReplicaState
 
 
 def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
-    """Records that change who counts were appended: they count at once, committed or not."""
+    """Count records that change who counts at once, committed or not: they were appended."""
     for offset, control in controls:
         state.history.add(offset, control)
     adopt(state, now_ms)
 
 
 def on_cut(state: ReplicaState, now_ms: int) -> None:
-    """The log was cut to its present end: what stood above counts no more."""
+    """Count no more what stood above the end to which the log was cut."""
     if state.history.truncate_to(state.log.end_offset):
         adopt(state, now_ms)
 

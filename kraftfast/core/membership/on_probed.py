@@ -10,7 +10,7 @@ from kraftfast.core.state import ReplicaState
 
 
 def on_probed(state: ReplicaState, event: Probed, now_ms: int) -> None:
-    """The change that waits for it goes on; an answer that came too late is nobody's."""
+    """Go on with the change that waits for it; drop an answer that came too late."""
     leader = state.leader
     change = None if leader is None else leader.change
     if leader is None or change is None or not change.probe or change.probe != event.probe:

@@ -63,7 +63,7 @@ def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
 
 
 def is_possible(state: ReplicaState, leader: Leader, target: tuple[int, ...]) -> Refusal:
-    """Whether each of these is a voter, or an observer that could be one."""
+    """Return whether each of these is a voter, or an observer that could be one."""
     invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target or len(set(target)) != len(target) or min(target) < 0:
         return invalid, "a target is one or more different ids, none of them negative"
@@ -79,7 +79,7 @@ def is_possible(state: ReplicaState, leader: Leader, target: tuple[int, ...]) ->
 
 
 def on_list_reassignments(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """The voters and the target, as the leader has them."""
+    """Return the voters and the target, as the leader has them."""
     if state.leader is None:
         message = f"this replica does not lead, {state.leader_id} may"
         response = ListPartitionReassignmentsResponse(ErrorCode.NOT_CONTROLLER, message)

@@ -17,7 +17,7 @@ _SETTLED = (
 
 
 def on_join_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """To AddRaftVoter or RemoveRaftVoter: look again after the period, whatever it says.
+    """Look again after the period, whatever AddRaftVoter or RemoveRaftVoter is answered.
 
     Kafka repeats it at once after other errors; here nothing is repeated without a pause (L7).
     """
@@ -29,7 +29,7 @@ def on_join_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 
 
 def on_update_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """To UpdateRaftVoter: the leader knows now, and it is alive."""
+    """Note that the leader knows this voter now, and is alive (UpdateRaftVoter)."""
     response = event.response
     if response.error is ErrorCode.UNSUPPORTED_VERSION:  # a leader of old has nothing to learn
         response.error = ErrorCode.NONE

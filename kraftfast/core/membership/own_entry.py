@@ -18,7 +18,7 @@ from kraftfast.types import (
 
 
 def own_voter(config: QuorumConfig, local: ReplicaKey, voters: VoterSet) -> Voter:
-    """The entry as it should be; endpoints as configured, else as the set has them."""
+    """Return the entry as it should be; endpoints as configured, else as the set has them."""
     return Voter(
         local.id,
         local.directory_id,
@@ -29,14 +29,14 @@ def own_voter(config: QuorumConfig, local: ReplicaKey, voters: VoterSet) -> Vote
 
 
 def is_outdated(config: QuorumConfig, local: ReplicaKey, voters: VoterSet) -> bool:
-    """Whether the set has this replica with other endpoints or another version range."""
+    """Return whether the set has this replica with other endpoints or another version range."""
     return voters.is_voter(local) and voters.get(local.id) != own_voter(config, local, voters)
 
 
 def first_records(
     config: QuorumConfig, local: ReplicaKey, history: VoterHistory, change: LeaderChange
 ) -> tuple[ControlRecord, ...]:
-    """What a new leader appends in one batch.
+    """Return what a new leader appends in one batch.
 
     The voters too if they came from the bootstrap snapshot, whose contents no log has, or if the
     own entry is outdated. A reassignment's target is carried on.

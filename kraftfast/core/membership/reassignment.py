@@ -75,7 +75,7 @@ def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: in
 def choose_victim(
     state: ReplicaState, leader: Leader, extra: frozenset[int], now_ms: int
 ) -> int | None:
-    """Of those that are to go, but the leader, the one silent for longest.
+    """Return, of those that are to go but the leader, the one that was silent for longest.
 
     Nobody goes whom the others cannot do without.
     """
@@ -99,7 +99,7 @@ def is_replaced(state: ReplicaState, leader: Leader, voter_id: int, now_ms: int)
 def ready_observer(
     state: ReplicaState, leader: Leader, voter_id: int, now_ms: int
 ) -> Progress | None:
-    """The observer of this id, if it could be a voter now. Of two live directories nobody is it."""
+    """Return the observer of this id, if it could be a voter now; None if two are alive."""
     since_ms = max(now_ms - state.config.fetch_timeout_ms, -1)
     named = [
         each
@@ -115,7 +115,7 @@ def ready_observer(
 
 
 def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
-    """Whether this observer told all that its entry needs: Kafka's do not."""
+    """Return whether this observer told all that its entry needs: Kafka's do not."""
     if len(progress.kraft_versions) != 2:
         return False
     least, most = progress.kraft_versions
@@ -126,7 +126,7 @@ def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
 
 
 def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) -> None:
-    """As if it had asked by AddRaftVoter: it is asked at its endpoints first."""
+    """Add it as if it had asked by AddRaftVoter: it is asked at its endpoints first."""
     voter = Voter(progress.key.id, progress.key.directory_id, progress.endpoints)
     deadline_ms = now_ms + state.config.request_timeout_ms
     change = VoterChange(AddRaftVoterResponse, None, deadline_ms, voter, answered=True)

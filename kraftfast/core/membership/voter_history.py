@@ -30,14 +30,16 @@ class VoterHistory:
             self.add(offset, control)
 
     def add(self, offset: int, control: KRaftVersion | KRaftVoters) -> None:
-        """A record was appended or read. Raises ``ValueError`` where offsets do not ascend."""
+        """Note a record that was appended or read. Raises ``ValueError`` where offsets do not
+        ascend.
+        """
         if isinstance(control, KRaftVersion):
             _append(self.versions, offset, control.kraft_version)
         else:
             _append(self.voter_sets, offset, control)
 
     def truncate_to(self, end_offset: int) -> bool:
-        """The log was cut; True if that undid a record. The bootstrap snapshot's stay."""
+        """Cut; return True if that undid a record. The bootstrap snapshot's stay."""
         entries: list[Any]
         undone = False
         for entries in (self.versions, self.voter_sets):
@@ -47,7 +49,7 @@ class VoterHistory:
         return undone
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Records below are in a snapshot: of those, the newest of each kind is kept."""
+        """Drop records that are in a snapshot, but the newest of each kind."""
         entries: list[Any]
         for entries in (self.versions, self.voter_sets):
             below = sum(1 for offset, _ in entries if offset < start_offset)
@@ -84,11 +86,12 @@ class VoterHistory:
         return next((each for at, each in reversed(self.versions) if at < end_offset), 0)
 
     def voters_at(self, end_offset: int) -> KRaftVoters | None:
-        """The voters record as of the records below ``end_offset``: what a snapshot holds."""
+        """Return the voters record as of those below ``end_offset``: what a snapshot holds."""
         return next((each for at, each in reversed(self.voter_sets) if at < end_offset), None)
 
     def may_count(self, key: ReplicaKey, committed_offset: int) -> bool:
-        """Whether this replica is in a set that may be the committed one, as far as is known.
+        """Return whether this replica is in a set that may be the committed one, as far as is
+        known.
 
         That is the latest committed set and every later one.
         """
@@ -100,7 +103,7 @@ class VoterHistory:
         return False
 
     def ever_named(self, key: ReplicaKey) -> bool:
-        """Whether some voter set of this history holds exactly this replica."""
+        """Return whether some voter set of this history holds exactly this replica."""
         return any(key in record.voters.keys for _, record in self.voter_sets)
 
     def has_id(self, replica_id: int) -> bool:
@@ -108,7 +111,7 @@ class VoterHistory:
         return any(replica_id in record.voters for _, record in self.voter_sets)
 
     def named_below(self, key: ReplicaKey, offset: int) -> bool:
-        """Whether a voters record below ``offset`` holds exactly this replica."""
+        """Return whether a voters record below ``offset`` holds exactly this replica."""
         return any(at < offset and key in record.voters.keys for at, record in self.voter_sets)
 
     @property
@@ -124,7 +127,7 @@ class VoterHistory:
         return None
 
     def uncommitted_sets(self, high_watermark: int) -> int:
-        """How many voters records stand at or above an offset (I16)."""
+        """Return how many voters records stand at or above an offset (I16)."""
         return sum(1 for offset, _ in self.voter_sets if offset >= high_watermark)
 
 

@@ -68,7 +68,7 @@ def fetch_slice(state: ReplicaState, download: Download, now_ms: int) -> None:
 
 
 def choose_target(state: ReplicaState, now_ms: int) -> int | None:
-    """The leader, or while it is unknown or does not answer any bootstrap server, at random."""
+    """Return the leader; while it is unknown or silent, any bootstrap server, at random."""
     peers = state.peers
     leader_id = state.leader_id if state.follower is not None else None
     leader_ready = leader_id is not None and peers.is_ready(leader_id, now_ms)
@@ -131,7 +131,7 @@ def update_stream(state: ReplicaState, follower: Follower) -> None:
 
 
 def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest:
-    """A Fetch of the present epoch that acknowledges what is on disk."""
+    """Return a Fetch of the present epoch that acknowledges what is on disk."""
     log = state.log
     request = FetchRequest(
         state.epoch,
@@ -160,7 +160,7 @@ def send_fetch(state: ReplicaState, peer_id: int, correlation: int, request: Fet
 
 
 def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) -> None:
-    """A Fetch led nowhere: pause before the next, twice as long each time (L7).
+    """Pause before the next Fetch, twice as long each time: one led nowhere (L7).
 
     ``peer_id``: whose fault it was. If the leader's, somebody else is asked next.
     """
@@ -171,7 +171,7 @@ def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) ->
 
 
 def close_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Nothing on the open stream counts any more; a new one is opened after a pause."""
+    """Count nothing on the open stream any more; a new one is opened after a pause."""
     follower.stream = 0
     follower.stream_deadline_ms = NEVER_MS
     retry_later(state, now_ms)

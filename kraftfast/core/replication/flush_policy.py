@@ -33,7 +33,7 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
 
 
 def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Whether a flush must start now though other records wait for their commit.
+    """Return whether a flush must start now though other records wait for their commit.
 
     Where no other disk is needed for a commit (a sole voter), it always must: ours comes first
     (D15).

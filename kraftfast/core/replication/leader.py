@@ -49,7 +49,7 @@ class Progress:
     last_push_ms: int = -1
 
     def fetched(self, fetch_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """A Fetch arrived: Kafka's rule for when the replica was last caught up."""
+        """Note that a Fetch arrived: Kafka's rule for when the replica was last caught up."""
         if fetch_offset >= log_end_offset:
             self.last_caught_up_ms = now_ms
         elif fetch_offset >= self.last_fetch_log_end_offset and self.last_fetch_ms >= 0:
@@ -60,7 +60,7 @@ class Progress:
     def open_stream(
         self, stream: int, source: Any, fetch_offset: int, max_bytes: int, now_ms: int
     ) -> None:
-        """Answers are pushed from ``fetch_offset`` on from now."""
+        """Have answers pushed from ``fetch_offset`` on from now."""
         self.stream = stream
         self.source = source
         self.max_bytes = max_bytes
@@ -74,14 +74,14 @@ class Progress:
         self.last_push_ms = now_ms
 
     def close_stream(self) -> None:
-        """Nothing is pushed any more until a new stream is opened."""
+        """Have nothing pushed any more until a new stream is opened."""
         self.stream = 0
         self.source = None
         self.pushing = False
         self.pushed.clear()
 
     def read_to(self, read_end_offset: int) -> None:
-        """The replica has copied what was pushed up to here: that much less is under way."""
+        """Note that the replica has copied what was pushed up to here: less is under way."""
         self.read_end_offset = read_end_offset
         pushed = self.pushed
         while pushed and pushed[0] <= read_end_offset:
@@ -190,7 +190,7 @@ class Leader:
         return leader
 
     def grants_pre_vote(self) -> bool:
-        """A leader is there: this one."""
+        """Return False: a leader is there, this one."""
         return False
 
     def adopt(self, voters: VoterSet, local: ReplicaKey, own_end_offset: int) -> None:
@@ -232,7 +232,9 @@ class Leader:
         self.confirmed &= set(self.voters)
 
     def progress(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> Progress:
-        """What is known of this replica; one with a wrong directory id counts as an observer."""
+        """Return what is known of this replica; one with a wrong directory id counts as an
+        observer.
+        """
         if voters.is_voter(key):
             return self.voters[key.id]
         progress = self.observers.get(key)
@@ -244,7 +246,7 @@ class Leader:
         return progress
 
     def find(self, key: ReplicaKey) -> Progress | None:
-        """What is known of this replica, if anything."""
+        """Return what is known of this replica, if anything."""
         progress = self.voters.get(key.id)
         if progress is not None and (progress.key.directory_id in (ZERO_UUID, key.directory_id)):
             return progress
@@ -261,19 +263,19 @@ class Leader:
         return None
 
     def forget(self, observer: Progress) -> None:
-        """An observer is dropped."""
+        """Drop an observer."""
         if observer.stream:
             self.close_stream(observer)
         del self.observers[observer.key]
 
     def close_stream(self, progress: Progress) -> None:
-        """Push nothing to this replica until it opens a new stream."""
+        """Have nothing pushed any more until a new stream is opened."""
         if progress.stream:
             progress.close_stream()
             self.streams.remove(progress)
 
     def heard_from(self, voter_id: int, now_ms: int, timeout_ms: int) -> None:
-        """A voter fetched: once a majority did, check-quorum begins anew (KIP-595)."""
+        """Note that a voter fetched: once a majority did, check-quorum begins anew (KIP-595)."""
         fetched = self.fetched_since
         fetched.add(voter_id)
         if len(fetched) >= self.needed_of_others:
@@ -290,7 +292,7 @@ class Leader:
             progress.last_fetch_ms = min(progress.last_fetch_ms, now_ms - fetch_timeout_ms)
 
     def successors(self, preferred_id: int = -1) -> tuple[ReplicaKey, ...]:
-        """The other voters: a preferred one, then the longest log first; equals by id."""
+        """Return the other voters: a preferred one, then the longest log first; equals by id."""
         order = sorted(
             self.voters.values(),
             key=lambda each: (

@@ -29,7 +29,7 @@ def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) ->
 
 
 def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
-    """The followers are served first, the own disk after.
+    """Serve the followers first, the own disk after.
 
     Nothing is counted for the leader here: what is appended is not on disk (D1). Only
     durability=memory counts it.

@@ -60,7 +60,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
 
 
 def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
-    """What is wrong with the request, or with asking this replica.
+    """Return what is wrong with the request, or with asking this replica.
 
     Ordinary consumers name no epochs; they are checked by offset alone.
     """
@@ -90,7 +90,7 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
 
 
 def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """The sender may ask: does its log fit, is there anything for it, and does it wait?"""
+    """Answer a sender that may ask: does its log fit, is there anything for it, does it wait?"""
     request = event.request
     leader: Any = state.leader  # None was refused: ``invalid``
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
@@ -141,7 +141,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
 
 
 def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
-    """Does the sender's log fit? Who has nothing yet begins with the latest snapshot, if any."""
+    """Judge whether the sender's log fits; one that has nothing begins with the latest snapshot."""
     snapshots = log.snapshots
     if not snapshots:
         return validate(log, request.fetch_offset, request.last_fetched_epoch)
@@ -185,7 +185,7 @@ def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> 
 
 
 def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
-    """Whether the sender may not know where its leader is, so that the answer says it (L1).
+    """Return whether the sender may not know where its leader is, so that the answer says it (L1).
 
     Voters know by the voter set; whoever comes on follows. One that learnt of the epoch before it
     had a leader, and has no voter set, asks and asks where it stands. Kafka always says it.
@@ -223,7 +223,7 @@ def answer_or_park(
 
 
 def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
-    """An open stream's acknowledgement and read cursor move.
+    """Move an open stream's acknowledgement and read cursor.
 
     One of another epoch or stream is dropped (D3). One that cannot be ends the stream.
     """

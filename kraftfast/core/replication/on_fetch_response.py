@@ -24,7 +24,7 @@ PROCEED = Outcome.PROCEED
 
 
 def on_pushed(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """An answer on a stream: one of a stream that is closed by now is dropped (D3)."""
+    """Take an answer on a stream; drop one of a stream that is closed by now (D3)."""
     follower = state.follower
     response = event.response
     if (
@@ -66,7 +66,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
 
 
 def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now_ms: int) -> None:
-    """A good answer: the leader is alive; have its records written, or learn what is committed."""
+    """Have the records of a good answer written, or learn what is committed."""
     response = event.response
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     follower.has_fetched = True
@@ -87,7 +87,7 @@ def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now
 
 
 def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
-    """What the leader committed, as far as it is here (D12). It never goes back (I6)."""
+    """Note what the leader committed, as far as it is here (D12). It never goes back (I6)."""
     offset = min(follower.leader_high_watermark, state.log.end_offset)
     if offset > state.high_watermark:
         state.high_watermark = offset
@@ -99,7 +99,7 @@ def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
 
 
 def truncation_offset(state: ReplicaState, diverging: OffsetAndEpoch) -> int:
-    """Where the own log leaves the leader's (Kafka's ``truncateToEndOffset``)."""
+    """Return where the own log leaves the leader's (Kafka's ``truncateToEndOffset``)."""
     log = state.log
     if diverging.epoch == 0:
         return min(diverging.offset, log.end_offset)
@@ -135,7 +135,7 @@ def on_diverging(
 
 
 def on_rejected(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Records failed a check (D20): what was kept stays, the rest is fetched again."""
+    """Fetch again behind what was kept: records failed a check (D20)."""
     if follower.stream:
         close_stream(state, follower, now_ms)
     else:

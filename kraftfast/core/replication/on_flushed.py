@@ -10,7 +10,7 @@ from kraftfast.core.state import ReplicaState
 
 
 def on_flushed(state: ReplicaState, event: Flushed, now_ms: int) -> None:
-    """A leader counts itself (D1), a follower acknowledges (D3).
+    """Count a leader itself (D1), or acknowledge as a follower (D3).
 
     A flush that began before the log was cut counts for nothing (D2), but the next may begin.
     """

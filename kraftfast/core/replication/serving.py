@@ -20,7 +20,7 @@ from kraftfast.core.state import ReplicaState
 def acknowledge(
     state: ReplicaState, leader: Leader, progress: Progress, offset: int, in_memory: bool
 ) -> bool:
-    """A replica told what it has on disk (D3); True if that may move the high watermark.
+    """Note what a replica has on disk (D3); True if that may move the high watermark.
 
     A durable leader does not count what a voter has in memory only.
     """
@@ -138,7 +138,7 @@ def push_due_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def answer(state: ReplicaState, stream: int) -> FetchResponse:
-    """A good answer, without its records."""
+    """Return a good answer, without its records."""
     return FetchResponse(
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
@@ -149,7 +149,7 @@ def answer(state: ReplicaState, stream: int) -> FetchResponse:
 
 
 def is_readable(state: ReplicaState, replica_id: int, offset: int) -> bool:
-    """Whether there are records from ``offset`` on: for consumers only committed ones (I20)."""
+    """Return whether there are records at ``offset``: for consumers only committed ones (I20)."""
     return offset < (state.high_watermark if replica_id < 0 else state.log.end_offset)
 
 

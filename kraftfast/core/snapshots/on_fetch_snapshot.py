@@ -45,7 +45,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
 
 
 def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
-    """What is wrong with the request, or with asking this replica for that snapshot."""
+    """Return what is wrong with the request, or with asking this replica for that snapshot."""
     if not request.ours:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.epoch < state.epoch:
@@ -66,7 +66,7 @@ def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
 def note_alive(
     state: ReplicaState, leader: Leader, request: FetchSnapshotRequest, now_ms: int
 ) -> None:
-    """It counts as a Fetch for check-quorum, and acknowledges nothing."""
+    """Count it as a Fetch for check-quorum; it acknowledges nothing."""
     progress = leader.find(request.replica)
     if progress is not None and progress.slot >= 0:
         leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
@@ -88,7 +88,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
 
 
 def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: int) -> None:
-    """A slice left this process: the next one goes, if its asker still waits."""
+    """Send the next slice if its asker still waits: one left this process."""
     assert state.slices_under_way > 0, "an answer that was not asked for"
     state.slices_under_way -= 1
     leader = state.leader

@@ -29,7 +29,7 @@ _GONE = (
 def begin_download(
     state: ReplicaState, follower: Follower, snapshot_id: OffsetAndEpoch, now_ms: int
 ) -> None:
-    """The leader's log begins behind the end of this one: its snapshot has what is missing.
+    """Fetch the leader's snapshot: its log begins behind the end of this one.
 
     One that would undo what is committed here is not followed (I7), nor one that is here already,
     nor one of an epoch after the leader's: behind it no record of the leader could stand.
@@ -56,7 +56,7 @@ def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
 
 
 def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """A slice arrived, or why there is none.
+    """Take a slice, or why there is none.
 
     Kafka's leaders answer every refusal by UNKNOWN_SERVER_ERROR at the top (a null in it cannot be
     written): the snapshot may be gone, so Fetch is asked again.
@@ -88,7 +88,7 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
 
 
 def continues(download: Download, response: FetchSnapshotResponse) -> bool:
-    """Whether this is the slice that was asked for. Kafka's process ends where it is not."""
+    """Return whether this is the slice that was asked for. Kafka's process ends where it is not."""
     return (
         response.snapshot_id == download.snapshot_id
         and response.position == download.position
@@ -110,7 +110,7 @@ def write_slice(state: ReplicaState, download: Download, event: ResponseReceived
 
 
 def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int) -> None:
-    """A slice is written: ask for the next, or put the whole in place of the log."""
+    """Ask for the slice behind one that is written, or put the whole in place of the log."""
     follower = state.follower
     download = None if follower is None else follower.download
     if download is None or not download.busy or download.snapshot_id != event.snapshot_id:
@@ -130,7 +130,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
 
 
 def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms: int) -> None:
-    """The snapshot stands in place of the log, or it failed a check and everything is as it was.
+    """Go on behind the snapshot that stands in place of the log, or as before if it failed a check.
 
     It may come after the role that asked for it: the log is the same.
     """

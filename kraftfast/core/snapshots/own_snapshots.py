@@ -13,7 +13,8 @@ from kraftfast.types import OffsetAndEpoch
 
 
 def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
-    """Whether a snapshot of the records below its offset is wanted; False: it is there already.
+    """Return whether a snapshot of the records below its offset is wanted; False: it is there
+    already.
 
     Raises ``InvalidOption`` if it cannot be: beyond what is committed and on disk here (D11, I15),
     or not a place of this log. Kafka's ``KafkaRaftLog.createNewSnapshot``.
@@ -34,7 +35,7 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
 
 
 def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int) -> None:
-    """It is on disk under its name: followers may be sent to it."""
+    """Send followers to a snapshot from now on: it is on disk under its name."""
     log = state.log
     snapshot_id = event.snapshot_id
     if snapshot_id.offset <= log.start_offset or snapshot_id in log.snapshots:

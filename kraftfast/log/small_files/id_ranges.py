@@ -2,7 +2,9 @@
 
 Only leaders make them: the leader's epoch, whether a name stands for the id, and a number that
 counts up in the epoch. No clock is asked: an epoch has one leader, which does not lead in it again
-after a restart (D4). Of each kind later ids are larger, so a log that has forgotten a producer need
+after a restart (D4). Where the count begins is drawn for each epoch: in a copy of the log that is
+restored, the same epoch comes again, and producers of before must not be taken for those of now.
+Of each kind later ids are larger, so a log that has forgotten a producer need
 not remember every id that it has forgotten (``forgotten.py``).
 
 Earlier versions gave ids by the clock of a replica that did not lead, from 2^62 on. Those in a log

@@ -30,6 +30,7 @@ from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
+from kraftfast.node.processes.line import write_line
 from kraftfast.node.processes.sibling import fork_sibling
 from kraftfast.record import pure
 
@@ -119,7 +120,7 @@ def _defect(sock: socket.socket, error: Exception) -> NoReturn:
     _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
     import traceback
 
-    _print(traceback.format_exc())
+    write_line(traceback.format_exc().rstrip())
     os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 
 
@@ -153,16 +154,8 @@ def _failed(sock: socket.socket, error: KraftfastError, opened: bool) -> int:
     except OSError:
         opened = True  # only this process knows
     if opened:
-        _print(f"kraftfast: {error}")
+        write_line(f"kraftfast: {error}")
     return error.exit_code
-
-
-def _print(text: str) -> None:
-    """Print to stderr; its reader may be gone."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The door for processes of this host: a UNIX socket in the replica's directory.
 
 A process that connects says what it is: a replica (``peer``), a ``producer``, a ``watch`` (reads
-the committed log from its segments), a question (``status``), or a request of Kafka's. Only
-processes of the same user, by the kernel's word, get in.
+the committed log from its segments), a question (``status``, or ``query`` to the state machine), a
+``request`` of Kafka's, or a ``poke`` (a replica of this host has started). Only processes of the
+same user or of root, by the kernel's word, get in, and none that wants another quorum.
 """
 
 from __future__ import annotations

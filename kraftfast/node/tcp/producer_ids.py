@@ -133,8 +133,8 @@ class ProducerIds:
     def _fresh(self, named: bool = False) -> Granted:
         """Return, as leader, an id that no producer has, larger than those given before."""
         core = self.node.core
-        if core.epoch != self._epoch:
-            self._epoch, self._number = core.epoch, 0
+        if core.epoch != self._epoch:  # not from 1: a restored copy of this log leads in it again
+            self._epoch, self._number = core.epoch, self.node.host.disk.secret(NUMBER_LAST // 2)
         if self._number == NUMBER_LAST:  # the next epoch has more
             return Granted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._number += 1
