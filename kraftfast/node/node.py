@@ -108,12 +108,12 @@ class Node:
         self._state_path = state_path(self.directory)
         stored = stored_state(self.disk, self.directory, self.recovered, self.floor.stored)
         self.persisted_epoch = stored.epoch if stored else 0
-        seed = config.seed if config.seed >= 0 else self.host.seed()
+        self.seed = config.seed if config.seed >= 0 else self.host.seed()
         self.core = Replica(
             self.quorum_config,
             self.key,
             config.voter_set(),
-            random.Random(seed),
+            random.Random(self.seed),
             self.now_ms(),
             stored,
             EpochTrail(self.recovered.epochs),

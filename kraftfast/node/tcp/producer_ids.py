@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from msgspec import Struct
@@ -134,7 +135,8 @@ class ProducerIds:
         """Return, as leader, an id that no producer has, larger than those given before."""
         core = self.node.core
         if core.epoch != self._epoch:  # not from 1: a restored copy of this log leads in it again
-            self._epoch, self._number = core.epoch, self.node.host.disk.secret(NUMBER_LAST // 2)
+            chance = Random(self.node.seed ^ core.epoch)
+            self._epoch, self._number = core.epoch, chance.randrange(NUMBER_LAST // 2)
         if self._number == NUMBER_LAST:  # the next epoch has more
             return Granted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._number += 1
