@@ -100,7 +100,7 @@ def patiently(attempt: Callable[[float], T], timeout: float) -> T:
 def producer(
     directory: str | None, servers: str | None, timeout: float, **settings: Any
 ) -> Producer:
-    """A blocking producer with these settings. Raises NoQuorum, NotFormatted, InvalidOption."""
+    """Return a blocking producer. Raises NoQuorum, NotFormatted, InvalidOption."""
     from kraftfast.bench.inputs import RECORD_BYTES_MAX
 
     one_of(directory, servers)

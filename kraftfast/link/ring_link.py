@@ -74,7 +74,7 @@ class RingFiles:
             raise
 
     def fds(self, doorbell: OwnDoorbell) -> list[int]:
-        """What the other end needs, in the order in which :class:`RingLink` takes it."""
+        """Return what the other end needs, in the order in which :class:`RingLink` takes it."""
         return [self.data.fd, self.cursor.fd, doorbell.file.fd, doorbell.bell.far_fd]
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class RingOffer:
             raise PeerGone(f"cannot offer rings: {error.strerror}") from None
 
     def receive(self) -> tuple[Hello, list[int]]:
-        """The other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
+        """Return the other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
         fds: list[int] = []
         try:
             data, fds = self.local.receive(self.sock, HELLO_BYTES_MAX)
@@ -179,7 +179,9 @@ class RingOffer:
             raise
 
     def finish(self, answer: Hello, fds: list[int]) -> RingLink:
-        """The link, from the other side's answer. Raises PeerGone with its reason if it refused."""
+        """Return the link, by the other side's answer. Raises PeerGone with its reason if it
+        refused.
+        """
         try:
             if answer.error:
                 close_all(fds, self.local)
@@ -189,7 +191,7 @@ class RingOffer:
             self.files.close()
 
     def abandon(self) -> None:
-        """No answer is waited for any more."""
+        """Wait for no answer any more."""
         self.files.close()
         self.sock.close()
 

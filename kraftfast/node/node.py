@@ -164,7 +164,7 @@ class Node:
     # --- events and effects -----------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The core's time: the monotonic clock without what the machine took (``held``)."""
+        """Return the core's time: the monotonic clock without what the machine took (``held``)."""
         now_ns: int = self._monotonic_ns()
         if now_ns - self.seen_ns > HELD_NS_MIN and self.applier is not None:
             self.held_ns += self.applier.calls.between(self.seen_ns, now_ns)
@@ -181,12 +181,12 @@ class Node:
         self.run_events()
 
     def step(self, event: ev.Event) -> None:
-        """One event, and everything that follows from it."""
+        """Take one event, and do everything that follows from it."""
         self._events.append(event)
         self.run_events()
 
     def queue(self, event: ev.Event) -> None:
-        """An event for the end of what is being handled; ``run_events`` if nothing is."""
+        """Take an event behind what is being handled; ``run_events`` if nothing is."""
         self._events.append(event)
 
     def run_events(self) -> None:
@@ -213,7 +213,7 @@ class Node:
             handlers[type(effect)](effect)
 
     def _assert_after(self, after: fx.After) -> None:
-        """What an effect relies on holds now, or this process must not go on (D3, D5)."""
+        """Assert what an effect relies on: else this process must not go on (D3, D5)."""
         if type(after) is fx.Persisted:
             assert self.persisted_epoch >= after.epoch, "D5: sent before quorum-state was on disk"
         elif type(after) is fx.FlushedTo:
@@ -281,7 +281,7 @@ class Node:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
     def _append_control(self, effect: fx.AppendControl) -> None:
-        """The first record of an epoch; it waits for room like any other, and the loop goes on."""
+        """Append the first record of an epoch; without room it waits, and the loop goes on."""
         batch = batch_of(effect, self.host.wall_ms())
         if self.log.append(batch, effect.epoch, True):
             self.control = None
@@ -326,7 +326,7 @@ class Node:
             self.idle.flush_asked = True
 
     def flush_inline(self) -> bool:
-        """The flush that was asked for inside the loop: after all that had come was taken."""
+        """Run the flush that was asked for, in the loop: after all that had come was taken."""
         if not self.flush_wanted:
             return False
         self.flush_wanted = False
@@ -362,7 +362,7 @@ class Node:
                 self.host.sleep(WAIT_S)
 
     def tend(self) -> None:
-        """The nursery's progress, what waited for it, and what is done now and then."""
+        """Go on with the nursery, with what waited for it, and with what is done now and then."""
         now_ms = self.now_ms()
         self.log.tend(now_ms)
         self.producer_ids.tend(now_ms)
@@ -379,7 +379,7 @@ class Node:
         self.floor.tend(self.core, now_ms, self.background.ask)
 
     def _go_on_copying(self, now_ms: int) -> None:
-        """A copy that waited for room. Who waits long goes on sending Fetches instead."""
+        """Go on with a copy that waited for room; after long, send Fetches instead."""
         effect = self.stalled
         assert effect is not None
         self._copy(effect)
@@ -503,5 +503,5 @@ class Node:
         self.doorbell.close()
 
     def log_line(self, text: str) -> None:
-        """One line for people, ``fact -> action``."""
+        """Print one line for people, ``fact -> action``."""
         self.host.print_line(f"kraftfast replica {self.config.node_id}: {text}")

@@ -221,7 +221,7 @@ def _writer(codec: Codec, level: int | None) -> Callable[[bytes], bytes]:
 
 
 def compress(codec: int, data: memoryview, level: int | None = None) -> bytes:
-    """The block of a batch's records. Raises as :func:`compressor_of`."""
+    """Return the block of a batch's records. Raises as :func:`compressor_of`."""
     made = compressor_of(Codec(codec).name.lower(), level)
     return bytes(data) if made is None else made.compress(bytes(data))
 

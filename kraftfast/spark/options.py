@@ -107,7 +107,7 @@ class Given:
 
 
 def options_of_a_table(options: dict[str, Any]) -> dict[str, Any]:
-    """Options without what the catalog adds to those of a table; its location is the path.
+    """Drop what the catalog adds to a table's options; its location is the path.
 
     It has them a second time as ``option.NAME``. A location that the catalog chose by itself is a
     directory in its warehouse, and says nothing.

@@ -142,7 +142,8 @@ def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, Any]
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, body: Message
 ) -> bytes:
-    """A whole frame, length included. Raises :class:`UnsupportedVersion` if ``body`` holds what
+    """Return a whole frame, length included. Raises :class:`UnsupportedVersion` if ``body`` holds
+    what
     ``version`` cannot say, :class:`UnencodableMessage` if a value does not fit its field."""
     return b"".join(request_pieces(api_key, version, correlation_id, client_id, body))
 

@@ -136,7 +136,7 @@ class Launch:
             each.end()
 
     def disown(self) -> None:
-        """In a forked child: close what leads to them."""
+        """Close what leads to them, in a forked child: they are the parent's."""
         for sock in (self.first.sock, *self.socks):
             sock.close()
         os.close(self.first.pidfd)
@@ -183,7 +183,7 @@ class Spare:
             launch.end()
 
     def disown(self) -> None:
-        """In a forked child: they are the parent's, and end with that."""
+        """Close what leads to them, in a forked child: they are the parent's."""
         launch, self._launch = self._launch, None
         if launch is not None:
             launch.disown()

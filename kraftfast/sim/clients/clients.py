@@ -66,7 +66,7 @@ class Append:
         self.producer.world.note_acknowledged(self)
 
     def refused(self, now_us: int, leader_id: int = -1) -> None:
-        """Not appended, for certain."""
+        """Note that it was not appended, for certain."""
         self.producer.leader_id = leader_id
         self._end(FAILED, now_us)
 
@@ -75,7 +75,7 @@ class Append:
         raise AssertionError(f"a batch without a sequence is refused: {error.name}")
 
     def lost_sight_of(self, now_us: int) -> None:
-        """It may or may not be committed."""
+        """Note that it may or may not be committed."""
         self.producer.leader_id = -1
         self._end(UNKNOWN, now_us)
 

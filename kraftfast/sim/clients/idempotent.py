@@ -136,7 +136,7 @@ class IdempotentProducer(Producer):
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """From the first that was not acknowledged, after a while."""
+        """Begin again with the first that was not acknowledged, after a while."""
         self.generation += 1
         self.sent = 0
         if not self._due:

@@ -186,7 +186,7 @@ class Operator:
     # --- requests -------------------------------------------------------------------------------
 
     def _leader(self) -> Process | None:
-        """The presumed leader."""
+        """Return the presumed leader."""
         if self.order is not None and self.order.is_open:
             return None  # one at a time
         running = [each.process for each in self.world.machines if each.process is not None]
@@ -316,7 +316,7 @@ class Operator:
             self.ask(process, request, [voters, between])
 
     def transfer(self) -> None:
-        """To some voter, or to the best."""
+        """Hand leadership to some voter, or to the best."""
         process = self._leader()
         if process is not None:
             target_id = self.random.choice((NO_NODE, *self.world.voter_set().ids))

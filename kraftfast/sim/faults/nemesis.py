@@ -66,7 +66,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
         self.world.later(delay_us, self._write_back, machine)
 
     def heal(self) -> None:
-        """No more faults, and what is still wrong is put right."""
+        """Strike no more, and put right what is still wrong."""
         self.running = self.corrupting = False
         self.world.network.heal()
         for producer in self.world.producers:

@@ -359,7 +359,7 @@ class SimDisk(Unmoved):
             target.begin_sync(self.random)
 
     def end_sync(self, fd: int) -> int:
-        """It ends: 0, or an errno."""
+        """End it; return 0, or an errno."""
         target = self._open[fd]
         self._call("flush ends", self._text(target))
         if isinstance(target, PagedFile):

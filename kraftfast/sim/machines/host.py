@@ -170,10 +170,10 @@ class SimIdle(Idle):  # type: ignore[misc]  # compiled
         self._poller.unregister(fd)
 
     def stay_awake(self, keep_us: int) -> None:
-        """No processor halts."""
+        """Do nothing: no processor halts here."""
 
     def keep_awake(self) -> None:
-        """No processor halts."""
+        """Do nothing: no processor halts here."""
 
     def poll(self) -> list[tuple[int, int]]:
         self._polls += 1

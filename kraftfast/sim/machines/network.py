@@ -32,7 +32,7 @@ class Network:
         return (source, target) in self.cut
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of replicas with a link between them: (asker, asked) of those over sockets."""
+        """Return pairs of replicas with a link: (asker, asked) of those over sockets."""
         streams = {
             (each.files.host, each.peer.files.host) for each in self.world.tcp.streams if each.peer
         }
@@ -45,7 +45,7 @@ class Network:
         return sorted(rings | streams)
 
     def reset(self, pair: tuple[int, int]) -> None:
-        """Links break; the processes live on."""
+        """Break links; the processes live on."""
         process = (
             self.world.machine(pair[0]).process if pair[0] <= len(self.world.machines) else None
         )

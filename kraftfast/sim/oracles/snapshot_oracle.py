@@ -75,7 +75,7 @@ class SnapshotOracle:
         shadow.installing = snapshot_id
 
     def installed(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
-        """It stands in place of the log, or everything is as it was."""
+        """Check that it stands in place of the log, or that everything is as it was."""
         shadow, log = self.oracle.shadow(process.id), process.log
         shadow.installing = None
         if log.log_start_offset != snapshot_id.offset or log.end_offset != snapshot_id.offset:

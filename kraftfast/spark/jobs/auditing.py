@@ -110,7 +110,7 @@ def _report(places: list[Place], found: list[Digest], bound: int | None) -> Repo
 
 
 def _faults(spark: SparkSession, places: list[Place], report: Report) -> list[Finding]:
-    """Replicas are not alike: batch by batch, what is wrong with each, and where they differ."""
+    """Return, batch by batch, what is wrong with each replica, and where they differ."""
     headers = _headers(spark, places)
     headers.cache()
     try:
@@ -179,7 +179,7 @@ def _once(found: list[Finding]) -> list[Finding]:
 
 
 def _own_faults(headers: DataFrame) -> list[Finding]:
-    """CRCs that do not hold, what is no batch, gaps, epochs that fall."""
+    """Return CRCs that do not hold, what is no batch, gaps, epochs that fall."""
     found = []
     damaged = headers.where("not crcOk").orderBy("baseOffset").limit(FINDINGS_MAX)
     for row in damaged.collect():
@@ -229,7 +229,7 @@ def _foreign_bytes(followed: DataFrame) -> list[Finding]:
 
 
 def _lost_heads(places: list[Place], report: Report) -> list[Finding]:
-    """Replicas that begin later than another, and have no snapshot that stands for what is gone."""
+    """Return replicas that begin later than another, without a snapshot of what is gone."""
     found = []
     least = min(each.start_offset for each in report.replicas)
     for place, each in zip(places, report.replicas):
@@ -326,7 +326,7 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _records_apart(spark: SparkSession, places: list[Place], first: int, end: int) -> list[Finding]:
-    """Runs of offsets at which the records of replicas differ, and whose are odd."""
+    """Return runs of offsets at which the records of replicas differ, and whose are odd."""
     options: dict[str, Any] = {
         "startOffset": first, "endOffset": end, "onCorrupt": "skip", "controlRecords": "true",
         "failOnDataLoss": "false",

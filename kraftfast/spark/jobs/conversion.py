@@ -228,7 +228,7 @@ def groups(batches: Iterator[pa.RecordBatch], size: int = GROUP_BYTES) -> Iterat
 
 
 def file_name(part: Any, several: bool = False) -> str:
-    """By its first offset at a quorum's servers, by segment and byte in a directory.
+    """Name a file by its first offset at a quorum's servers, by segment and byte in a directory.
 
     ``several``: replicas whose directories may have one name. Readers pass over files whose names
     begin with a dot or an underscore, as a log's own directory does.

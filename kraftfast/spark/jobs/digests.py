@@ -43,7 +43,7 @@ class Digest:
     faults: int = 0
 
     def add(self, rows: Any, shared: range) -> None:
-        """Headers that follow those so far. ``shared``: the offsets that all replicas have."""
+        """Add headers that follow those so far. ``shared``: the offsets that all replicas have."""
         expected = np.concatenate([[self.end_offset], rows["end_offset"][:-1]])
         epochs = np.concatenate([[self.last_epoch], rows["epoch"]])
         self.faults += int((~rows["crc_ok"]).sum())

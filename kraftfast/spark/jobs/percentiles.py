@@ -71,7 +71,7 @@ def _rank(stage: str) -> int:
 
 
 def picture(rows: list[dict[str, Any]], path: str) -> None:
-    """Percentiles over the slices of time as an SVG file, a row of it a stage and replica.
+    """Draw percentiles over the slices of time as an SVG file, a row of it a stage and replica.
 
     Raises InputError where there is nothing to draw, StorageError.
     """

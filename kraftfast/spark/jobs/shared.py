@@ -17,7 +17,7 @@ def shared_offsets(places: list[Place], bounds: dict[str, int | None]) -> range:
 
 
 def void_tails(places: list[Place]) -> dict[str, Finding]:
-    """By replica, records of an earlier epoch than those that were committed at their offsets.
+    """Return by replica the records of an earlier epoch than those committed at their offsets.
 
     A leader that was cut off appended them, and the replica's next start drops them.
     """

@@ -129,7 +129,7 @@ def asked_for(fields: dict[str, pa.DataType], schema: Any) -> pa.Schema:
 
 
 def bits(flags: Any) -> pa.Buffer:
-    """Booleans as Arrow keeps them, and its marks of what is there."""
+    """Return booleans as Arrow keeps them, and its marks of what is there."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
@@ -158,7 +158,7 @@ def words(text: str, count: int) -> pa.Array:
 
 
 def stamps(milliseconds: Any) -> pa.Array:
-    """Microseconds of UTC; what has no timestamp (-1), or one beyond bounds, is null."""
+    """Return microseconds of UTC; no timestamp (-1), or one beyond bounds, is null."""
     absent = (milliseconds < 0) | (milliseconds > TIMESTAMP_MS_MAX)
     return numbers(np.where(absent, 0, milliseconds) * 1000, STAMP, absent)
 
@@ -213,7 +213,7 @@ def row_column(rows: Rows, name: str, replica: str) -> pa.Array:
 
 
 def row_batch(rows: Rows, schema: pa.Schema, replica: str = "") -> pa.RecordBatch:
-    """Rows with the fields of a schema, in its order."""
+    """Return rows with the fields of a schema, in its order."""
     arrays = [row_column(rows, name, replica) for name in schema.names]
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))

@@ -36,7 +36,7 @@ def table_schema(fields: dict[str, pa.DataType], options: Any) -> StructType:
 
 
 def recalled(options: Any, schema: StructType) -> dict[str, Any]:
-    """Options with those of the table that a schema is of, where they do not say themselves."""
+    """Return options with those of a schema's table, where they do not say themselves."""
     given = dict(options)
     if PLACES & {name.lower() for name in given}:
         return given

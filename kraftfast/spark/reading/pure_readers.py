@@ -91,7 +91,7 @@ def decode_rows(
     end_offset: int = INT64_MAX, records_max: int | None = None, bytes_max: int | None = None,
     contents: bool = True, control: bool = False, verify_crc: bool = True,
 ) -> Rows:  # fmt: skip
-    """As :func:`kraftfast.record.rows.decode_rows`.
+    """Do as :func:`kraftfast.record.rows.decode_rows`.
 
     >>> data = pure.encode_batch(pure.values_to_records([b"a", b"b"], timestamp=0), leader_epoch=7)
     >>> found = decode_rows(data, first_offset=1)
@@ -240,7 +240,7 @@ def decode_headers(
     buffer: Any, position: int = 0, end: int | None = None, *, batches_max: int = 1 << 20,
     verify_crc: bool = False,
 ) -> Headers:  # fmt: skip
-    """As :func:`kraftfast.record.headers.decode_headers`."""
+    """Do as :func:`kraftfast.record.headers.decode_headers`."""
     if batches_max < 1:
         raise InvalidOption(f"batches_max={batches_max}")
     data = pure.window(buffer, position, end)
@@ -269,7 +269,7 @@ def read_headers(
     fd: int, position: int, end: int, *, batches_max: int = 1 << 20, verify_crc: bool = False,
     until_offset: int = -1,
 ) -> Headers:  # fmt: skip
-    """As :func:`kraftfast.record.headers.read_headers`; bodies are read too."""
+    """Do as :func:`kraftfast.record.headers.read_headers`; bodies are read too."""
     if batches_max < 1 or not 0 <= position <= end:
         raise InvalidOption(f"{batches_max} batches of bytes {position} to {end} of a file")
     found: list[tuple[Any, ...]] = []
@@ -341,7 +341,7 @@ def walk(
     buffer: Any, position: int, limit: int, offset: int, epoch: int = -1, *,
     end_offset: int = INT64_MAX, bytes_max: int = 2**64 - 1, verify_crc: bool = False,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """As :func:`kraftfast.log.scan.walk`."""
+    """Do as :func:`kraftfast.log.scan.walk`."""
     data = memoryview(buffer).cast("B")
     begin, fault = position, Fault.EMPTY
     if not position <= limit <= len(data):

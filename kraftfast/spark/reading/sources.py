@@ -324,7 +324,7 @@ class SnapshotsReader(DataSourceReader):
 
 
 def find_snapshots(pattern: str) -> list[str]:
-    """Paths of snapshots. Raises InputError where there is none."""
+    """Return paths of snapshots. Raises InputError where there is none."""
     paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
     found = [os.path.abspath(path) for path in paths if path.endswith(SNAPSHOT_SUFFIX)]
     for place in [] if found else find_places(pattern):

@@ -231,7 +231,7 @@ def pieces(
     place: Place, bounds: Bounds, split_bytes: int, committed: int | None,
     extents: LogExtents | None = None,
 ) -> Iterator[Piece | Damage]:  # fmt: skip
-    """What is wanted of a log, in order, in pieces of about ``split_bytes``.
+    """Return what is wanted of a log, in order, in pieces of about ``split_bytes``.
 
     ``extents``: of the same log, which knows where in its segments to begin.
     """
@@ -290,7 +290,7 @@ def _joins(one: Piece, other: Piece, split_bytes: int) -> bool:
 
 
 def _cut(rows: Any, clear: Piece, split_bytes: int) -> Iterator[Piece]:
-    """Pieces of headers: a new one where a batch is missing, and after ``split_bytes``."""
+    """Cut headers into pieces: where a batch is missing, and after ``split_bytes``."""
     begin = 0
     while begin < len(rows):
         positions, ends = rows["position"][begin:], rows["position"][begin:] + rows["size"][begin:]

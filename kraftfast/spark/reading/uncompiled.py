@@ -47,7 +47,7 @@ class Absent(type):
         cls.refuse()
 
     def refuse(cls) -> NoReturn:
-        """Of a class of ours that is derived from one that is absent, name the absent one."""
+        """Name, of a class of ours that is derived from one that is absent, the absent one."""
         base = next(each for each in reversed(cls.__mro__) if isinstance(each, Absent))
         raise NotCompiled(f"{base.__name__} of {base.__module__} needs {MISSING}")
 

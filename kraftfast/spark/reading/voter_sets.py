@@ -45,7 +45,7 @@ def sets_in_force(log_path: str, offset: int) -> list[SetAt]:
 
 
 def _voters_records(log_path: str, begin: int) -> Iterator[tuple[int, object]]:
-    """KRaftVoters records of a log, from the batch that holds ``begin`` on, with their offsets."""
+    """Return KRaftVoters records from the batch that holds ``begin`` on, with their offsets."""
     ends = [base for base, _ in LogReader(log_path).segments()] + [OPEN_END]
     for base, following in itertools.pairwise(ends):  # a new replica has no segment yet
         if following <= begin:

@@ -212,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(part) for part in parts]
 
     def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
-        """Pieces of one log; the snapshot before them where the log begins later."""
+        """Return pieces of one log, and the snapshot before them where the log begins later."""
         place = log.place
         first = splits.log_start(place)
         check_start(place.name, start, first, self.options)

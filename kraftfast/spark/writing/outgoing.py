@@ -15,7 +15,7 @@ FIELDS = {"value": "", "key": "", "headers": "array<struct<key:string,value:bina
 
 
 def check_schema(schema: StructType, overwrite: bool) -> None:
-    """Columns ``value`` and, if there are any, ``key`` and ``headers``. Raises InvalidOption.
+    """Check the columns ``value`` and, if there, ``key`` and ``headers``. Raises InvalidOption.
 
     ``INSERT`` gives all columns of its table, null where it names none: they are all there then.
     """
