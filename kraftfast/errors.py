@@ -371,7 +371,7 @@ class CorruptLog(StorageError):
 
 
 class DirectoryInUse(StorageError):
-    """Another process holds the lock of the directory."""
+    """A process, perhaps this one, holds the directory."""
 
     exit_code = 34
 

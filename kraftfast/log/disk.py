@@ -115,7 +115,7 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, int] = {}  # directory -> its descriptor, the inner ones last
+        self._held: dict[str, int] = {}  # directory -> its descriptor; inner ones are behind outer
 
     def hold(self, path: str) -> None:
         """Follow the directory that is at ``path`` now. Raises DirectoryInUse, StorageError."""
@@ -129,7 +129,7 @@ class Disk:
         if not os.path.exists(f"/proc/self/fd/{fd}"):
             os.close(fd)
             raise StorageError(f"{path} cannot be held: /proc is not mounted here")
-        self._held[path] = fd
+        self._held = dict(sorted({**self._held, path: fd}.items(), key=lambda each: len(each[0])))
 
     def let_go(self, path: str) -> None:
         """Follow it no longer; nothing if it is not held."""
