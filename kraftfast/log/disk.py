@@ -133,7 +133,9 @@ class Disk:
 
     def let_go(self, path: str) -> None:
         """Follow it no longer; nothing if it is not held."""
-        fd = self._held.pop(path.rstrip("/") or "/", None)
+        held = dict(self._held)  # a thread may look through the other one at the moment
+        fd = held.pop(path.rstrip("/") or "/", None)
+        self._held = held
         if fd is not None:
             os.close(fd)
 
