@@ -170,12 +170,12 @@ def pyx_class(flat: Flat, codec: Codec, room: str) -> str:
         return flat.text(self)
 
     cpdef object to_message(self{version}):
-        """The same as a ``messages.{flat.of}``{for_version}."""
+        """Return the same as a ``messages.{flat.of}``{for_version}."""
         return {to_message(flat, codec)}
 
     @staticmethod
     def from_message(message):
-        """The flat form of a ``messages.{flat.of}``, or None if it has another shape."""
+        """Return the flat form of a ``messages.{flat.of}``; None for another shape."""
         sole = flat.sole_partition(message.{sole.attribute}, "{inside.attribute}")
         if sole is None{more}:
             return None

@@ -40,7 +40,7 @@ assert API_KEY == ApiKey.{upper}
 
 DECODE_REQUEST = '''
 def decode_request(int version, frame, Py_ssize_t start):
-    """The request whose body begins at ``start`` of ``frame``: a :class:`{flat}`, or a
+    """Return the request that begins at ``start`` of ``frame``: a :class:`{flat}`, or a
     ``messages.{of}`` if it has another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
@@ -67,7 +67,7 @@ def decode_request(int version, frame, Py_ssize_t start):
 ENCODE_REQUEST = '''
 
 def encode_request(int version, int32_t correlation_id, str client_id, {flat} request):
-    """A whole frame, length and header included.
+    """Return a whole frame, length and header included.
 
     Raises :class:`UnsupportedVersion` if ``request`` holds what ``version`` cannot say and may
     not drop, :class:`UnencodableMessage` if a value does not fit its field.
@@ -95,7 +95,7 @@ def encode_request(int version, int32_t correlation_id, str client_id, {flat} re
 
 DECODE_RECORDS_REQUEST = '''
 def decode_request(int version, frame, Py_ssize_t start):
-    """The request whose body begins at ``start`` of ``frame``: a :class:`{flat}`, whose
+    """Return the request that begins at ``start`` of ``frame``: a :class:`{flat}`, whose
     records are a memoryview into ``frame``, or a ``messages.{of}`` if it has
     another shape.
 
@@ -133,7 +133,7 @@ def decode_request(int version, frame, Py_ssize_t start):
 ENCODE_RECORDS_REQUEST = '''
 
 def encode_request(int version, int32_t correlation_id, str client_id, {flat} request):
-    """A whole frame, length and header included, as a list of one to three pieces to be sent in
+    """Return a whole frame, length and header too, as a list of one to three pieces to be sent in
     order; where there are records, the second is ``request.records`` itself.
 
     Raises :class:`UnsupportedVersion` if ``request`` holds what ``version`` cannot say and may
@@ -198,7 +198,7 @@ def decode_response(int version, frame):
 ENCODE_RESPONSE = '''
 
 def encode_response(int version, int32_t correlation_id, {flat} response):
-    """A whole frame, length and header included. Raises as :func:`encode_request`."""
+    """Return a whole frame, length and header included. Raises as :func:`encode_request`."""
     cdef uint8_t scratch[SCRATCH_BYTES]
     cdef Sink s
     begin_frame(&s, scratch)
@@ -259,7 +259,7 @@ def decode_response(int version, frame):
 ENCODE_RECORDS_RESPONSE = '''
 
 def encode_response(int version, int32_t correlation_id, {flat} response):
-    """A whole frame, length and header included, as a list of one to three pieces to be sent in
+    """Return a whole frame, length and header too, as a list of one to three pieces to be sent in
     order; where there are records, the second is ``response.records`` itself.
 
     Raises as :func:`encode_request`.

@@ -99,7 +99,7 @@ cdef class EpochTrail:
         return True
 
     cdef Py_ssize_t _epoch_position(self, int64_t epoch) noexcept:
-        """How many epochs are at most ``epoch``."""
+        """Return how many epochs are at most ``epoch``."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self._count
         cdef Py_ssize_t middle
@@ -112,7 +112,7 @@ cdef class EpochTrail:
         return low
 
     cdef Py_ssize_t _offset_position(self, int64_t offset) noexcept:
-        """How many epochs start at or before ``offset``."""
+        """Return how many epochs start at or before ``offset``."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self._count
         cdef Py_ssize_t middle
@@ -145,7 +145,7 @@ cdef class EpochTrail:
             end_epoch[0] = self._epochs[position - 1]
 
     def end_offset_for(self, int64_t epoch, int64_t log_end_offset):
-        """Where the records of the largest epoch not above ``epoch`` end: ``OffsetAndEpoch``.
+        """Return where records of the largest epoch not above ``epoch`` end: ``OffsetAndEpoch``.
 
         Kafka's ``endOffsetForEpoch``: the latest epoch, and any above it, ends at the log's end;
         one below all known ends, as itself, where the first known begins; one in a gap is answered
@@ -156,7 +156,7 @@ cdef class EpochTrail:
         return OffsetAndEpoch(end_offset, end_epoch)
 
     cpdef int64_t epoch_at(self, int64_t offset) except? -2:
-        """The epoch of the record at ``offset``; -1 below the trail's first start."""
+        """Return the epoch of the record at ``offset``; -1 below the trail's first start."""
         cdef Py_ssize_t position = self._offset_position(offset)
         return self._epochs[position - 1] if position else -1
 

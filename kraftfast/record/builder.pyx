@@ -442,7 +442,7 @@ cdef bytes encode_headers(headers):
 
 
 def compress_batch(batch, codec=Codec.ZSTD, *, level=None) -> bytes:
-    """A copy of an uncompressed batch with its records compressed; ``level`` is the codec's.
+    """Return a copy of an uncompressed batch with its records compressed; ``level`` is the codec's.
 
     As it was if that is not smaller (or so small that readers would take it for a bomb, S9).
     Raises as :func:`kraftfast.record.compression.compressor_of`.
@@ -451,7 +451,7 @@ def compress_batch(batch, codec=Codec.ZSTD, *, level=None) -> bytes:
 
 
 def compressed(batch, compressor) -> bytes:
-    """The same by a :class:`~kraftfast.record.compression.Compressor`; None compresses nothing."""
+    """Do the same by a :class:`~kraftfast.record.compression.Compressor`; None: as it is."""
     cdef BatchView view = batch_at(batch)
     cdef kf_batch_header header = view.header
     cdef bytes out

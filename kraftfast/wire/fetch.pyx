@@ -56,7 +56,7 @@ cdef class PartitionFetch:
         return flat.text(self)
 
     cpdef object to_message(self, int version):
-        """The same as a ``messages.FetchRequest``, for ``version``."""
+        """Return the same as a ``messages.FetchRequest``, for ``version``."""
         return messages.FetchRequest(
             cluster_id=self.cluster_id,
             replica_id=self.replica_id if version <= 14 else -1,
@@ -92,7 +92,7 @@ cdef class PartitionFetch:
 
     @staticmethod
     def from_message(message):
-        """The flat form of a ``messages.FetchRequest``, or None if it has another shape."""
+        """Return the flat form of a ``messages.FetchRequest``; None for another shape."""
         sole = flat.sole_partition(message.topics, "partitions")
         if sole is None or message.forgotten_topics_data:
             return None
@@ -149,7 +149,7 @@ cdef class PartitionFetched:
         return flat.text(self)
 
     cpdef object to_message(self):
-        """The same as a ``messages.FetchResponse``."""
+        """Return the same as a ``messages.FetchResponse``."""
         return messages.FetchResponse(
             throttle_time_ms=self.throttle_time_ms,
             error_code=self.error_code,
@@ -185,7 +185,7 @@ cdef class PartitionFetched:
 
     @staticmethod
     def from_message(message):
-        """The flat form of a ``messages.FetchResponse``, or None if it has another shape."""
+        """Return the flat form of a ``messages.FetchResponse``; None for another shape."""
         sole = flat.sole_partition(message.responses, "partitions")
         if sole is None:
             return None
@@ -218,7 +218,7 @@ cdef class PartitionFetched:
 
 
 def decode_request(int version, frame, Py_ssize_t start):
-    """The request whose body begins at ``start`` of ``frame``: a :class:`PartitionFetch`, or a
+    """Return the request that begins at ``start`` of ``frame``: a :class:`PartitionFetch`, or a
     ``messages.FetchRequest`` if it has another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
@@ -243,7 +243,7 @@ def decode_request(int version, frame, Py_ssize_t start):
 
 
 def encode_request(int version, int32_t correlation_id, str client_id, PartitionFetch request):
-    """A whole frame, length and header included.
+    """Return a whole frame, length and header included.
 
     Raises :class:`UnsupportedVersion` if ``request`` holds what ``version`` cannot say and may
     not drop, :class:`UnencodableMessage` if a value does not fit its field.
@@ -489,7 +489,7 @@ def decode_response(int version, frame):
 
 
 def encode_response(int version, int32_t correlation_id, PartitionFetched response):
-    """A whole frame, length and header included, as a list of one to three pieces to be sent in
+    """Return a whole frame, length and header too, as a list of one to three pieces to be sent in
     order; where there are records, the second is ``response.records`` itself.
 
     Raises as :func:`encode_request`.

@@ -51,7 +51,7 @@ cdef class PartitionProduce:
         return flat.text(self)
 
     cpdef object to_message(self):
-        """The same as a ``messages.ProduceRequest``."""
+        """Return the same as a ``messages.ProduceRequest``."""
         return messages.ProduceRequest(
             transactional_id=self.transactional_id,
             acks=self.acks,
@@ -68,7 +68,7 @@ cdef class PartitionProduce:
 
     @staticmethod
     def from_message(message):
-        """The flat form of a ``messages.ProduceRequest``, or None if it has another shape."""
+        """Return the flat form of a ``messages.ProduceRequest``; None for another shape."""
         sole = flat.sole_partition(message.topic_data, "partition_data")
         if sole is None:
             return None
@@ -104,7 +104,7 @@ cdef class PartitionProduced:
         return flat.text(self)
 
     cpdef object to_message(self):
-        """The same as a ``messages.ProduceResponse``."""
+        """Return the same as a ``messages.ProduceResponse``."""
         return messages.ProduceResponse(
             responses=[messages.ProduceResponse.Response(
                 name=self.topic,
@@ -129,7 +129,7 @@ cdef class PartitionProduced:
 
     @staticmethod
     def from_message(message):
-        """The flat form of a ``messages.ProduceResponse``, or None if it has another shape."""
+        """Return the flat form of a ``messages.ProduceResponse``; None for another shape."""
         sole = flat.sole_partition(message.responses, "partition_responses")
         if sole is None:
             return None
@@ -155,7 +155,7 @@ cdef class PartitionProduced:
 
 
 def decode_request(int version, frame, Py_ssize_t start):
-    """The request whose body begins at ``start`` of ``frame``: a :class:`PartitionProduce`, whose
+    """Return the request that begins at ``start`` of ``frame``: a :class:`PartitionProduce`, whose
     records are a memoryview into ``frame``, or a ``messages.ProduceRequest`` if it has
     another shape.
 
@@ -191,7 +191,7 @@ def decode_request(int version, frame, Py_ssize_t start):
 
 
 def encode_request(int version, int32_t correlation_id, str client_id, PartitionProduce request):
-    """A whole frame, length and header included, as a list of one to three pieces to be sent in
+    """Return a whole frame, length and header too, as a list of one to three pieces to be sent in
     order; where there are records, the second is ``request.records`` itself.
 
     Raises :class:`UnsupportedVersion` if ``request`` holds what ``version`` cannot say and may
@@ -319,7 +319,7 @@ def decode_response(int version, frame):
 
 
 def encode_response(int version, int32_t correlation_id, PartitionProduced response):
-    """A whole frame, length and header included. Raises as :func:`encode_request`."""
+    """Return a whole frame, length and header included. Raises as :func:`encode_request`."""
     cdef uint8_t scratch[SCRATCH_BYTES]
     cdef Sink s
     begin_frame(&s, scratch)

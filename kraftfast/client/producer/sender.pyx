@@ -488,7 +488,7 @@ cdef class Sender:
             self.close_files()
 
     def disown(self):
-        """In a forked child: leave the connection to the parent, whose batches these are."""
+        """Leave the connection to the parent, in a forked child: the batches are its."""
         self.ready, self.gone, self.has_open = False, True, False
         if self.wake_fd >= 0:
             self.close_files()

@@ -15,7 +15,7 @@ assert limits.VOTERS_MAX == VOTERS_MAX
 
 
 cdef int64_t reached_by(const int64_t* offsets, int count, int needed) noexcept nogil:
-    """The largest offset that at least ``needed`` of ``count`` have reached.
+    """Return the largest offset that at least ``needed`` of ``count`` have reached.
 
     Nobody is needed: any offset is reached. More are needed than there are: none is.
     """
@@ -58,7 +58,7 @@ cdef class Acknowledged:
             self._offsets[i] = -1
 
     cpdef int slot(self, int voter_id) except -2:
-        """The place of a voter, -1 for a replica that is none."""
+        """Return the place of a voter, -1 for a replica that is none."""
         cdef int i
         for i in range(self._count):
             if <int>self.voter_ids[i] == voter_id:
@@ -73,21 +73,21 @@ cdef class Acknowledged:
         return 0
 
     cpdef int64_t get(self, int slot) except? -2:
-        """How far a voter is, -1 if never heard of."""
+        """Return how far a voter is, -1 if never heard of."""
         if not 0 <= slot < self._count:
             raise IndexError(f"no voter has slot {slot}")
         return self._offsets[slot]
 
     cpdef int64_t by_majority(self) noexcept:
-        """The largest offset that more than half of the voters have reached."""
+        """Return the largest offset that more than half of the voters have reached."""
         return reached_by(self._offsets, self._count, self._count // 2 + 1)
 
     cpdef int64_t by_all(self) noexcept:
-        """The offset that every voter has reached."""
+        """Return the offset that every voter has reached."""
         return reached_by(self._offsets, self._count, self._count)
 
     cpdef int64_t by_others(self, int slot, int needed) noexcept:
-        """The largest offset that ``needed`` voters other than ``slot`` have reached."""
+        """Return the largest offset that ``needed`` voters other than ``slot`` have reached."""
         cdef int64_t others[64]
         cdef int count = 0
         cdef int i
