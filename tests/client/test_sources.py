@@ -28,7 +28,7 @@ class Shown:
         self.replicas[home.path] = self
 
     @classmethod
-    def of(cls, directory: str) -> Shown:
+    def of(cls, directory: str, _cluster_id: str) -> Shown:
         return cls.replicas[directory]
 
     def alive(self) -> bool:
