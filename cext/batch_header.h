@@ -150,7 +150,7 @@ static inline void kf_batch_write_header(uint8_t *b, const kf_batch_header *h) {
 /* Judge whether a leader may append a batch with these attributes; return a fault or KF_BATCH_OK.
  * A producer states its codec and no more. Control batches are the leader's own, append times and
  * delete horizons the log's, and a batch of a transaction, which nothing here ever finishes, must
- * not be committed. Records that nobody checked yet must be uncompressed (KF_BATCH_RECORDS). */
+ * not be committed. Records that were not checked yet must not be compressed: KF_BATCH_RECORDS. */
 static inline int kf_batch_judge_append(const kf_batch_header *h, int control, int unseen) {
     if ((h->attributes & ~KF_ATTRIBUTE_CODEC) != (control ? KF_ATTRIBUTE_CONTROL : 0))
         return KF_BATCH_ATTRIBUTES;

@@ -48,8 +48,7 @@ class HostQuorum(ConnectedQuorum):
         refuse_while_loading()
         self.path = quorum_path(path)
         self.directories = directories_of(self.path)
-        self._topic = _topic_of(self.path)
-        self._cluster_id = _cluster_of(self.path)
+        self._topic, self._cluster_id = _log_of(self.path)
         super().__init__(Admin(LocalWay(self.directories, self._topic, self._cluster_id)))
 
     @property
@@ -91,17 +90,14 @@ def directories_of(path: str) -> Mapping[int, str]:
     return LiveDirectories(path)
 
 
-def _cluster_of(path: str) -> str:
-    if os.path.exists(os.path.join(path, META)):
-        return read_meta(Disk(), path).cluster_id
-    return read_description(path).cluster_id
-
-
-def _topic_of(path: str) -> str:
+def _log_of(path: str) -> tuple[str, str]:
+    """Return (topic, cluster id) of the quorum, or of the single replica, in ``path``."""
     if not os.path.exists(os.path.join(path, META)):
-        return read_description(path).topic
+        known = read_description(path)
+        return known.topic, known.cluster_id
     options = read_options(Disk(), path)
-    return METADATA_TOPIC if options is None else options.topic
+    topic = METADATA_TOPIC if options is None else options.topic
+    return topic, read_meta(Disk(), path).cluster_id
 
 
 def connect(

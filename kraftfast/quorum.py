@@ -202,7 +202,6 @@ class LocalQuorum(QuorumOfThisHost):
 
     @property
     def cluster_id(self) -> str:
-        """The id of the quorum: its clients are refused by the replicas of another one."""
         return self.description.cluster_id
 
     # --- clients ----------------------------------------------------------------------------------

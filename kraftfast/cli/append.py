@@ -58,7 +58,7 @@ def append(
     text = f"{outcomes.next_ticket} records committed, offsets {first} to {last}"
     try:
         click.echo(json.dumps(told) if as_json else text)
-    except OSError:  # who runs it again would append them twice
+    except OSError:  # a caller that tries again would append them twice
         click.echo(f"kraftfast: {text}", err=True)
         raise
 

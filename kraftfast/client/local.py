@@ -162,13 +162,12 @@ def _attempt(deadline: float) -> float:
 def check_cluster(hello: Hello, cluster_id: str) -> None:
     """Check that a replica belongs to this quorum. Raises InconsistentClusterId.
 
-    A directory that is moved may be replaced by another quorum's, and who goes by its path would
-    append and read there. ``cluster_id``: "" for any.
+    Each hello names the quorum that is meant, and a replica of another one answers with a refusal:
+    a directory that was moved may be replaced by another quorum's, and a client that goes by the
+    path would append and read there. ``cluster_id``: "" for any.
     """
     if cluster_id and hello.cluster_id not in ("", cluster_id):
-        where = hello.directory or "the replica"
-        text = hello.error or f"{where} belongs to another quorum: {hello.cluster_id}"
-        raise InconsistentClusterId(f"{text}, not {cluster_id}")
+        raise InconsistentClusterId(f"{hello.error}, not {cluster_id}")
 
 
 def _offer(
@@ -185,23 +184,14 @@ def _offer(
             mine = Hello(kind="producer", cluster_id=cluster_id)
             offer = RingOffer(sock, doorbell, mine, ring_bytes, ANSWER_RING_BYTES)
             hello, fds = offer.receive()
-            try:
+            if hello.error or hello.not_leader or hello.records == "kafka-raft":
+                close_all(fds)
+                offer.abandon()
                 check_cluster(hello, cluster_id)
-            except InconsistentClusterId:
-                close_all(fds)
-                offer.abandon()
-                raise
-            if hello.records == "kafka-raft":
-                close_all(fds)
-                offer.abandon()
-                raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
-            if hello.error and not hello.not_leader:
-                close_all(fds)
-                offer.abandon()
-                raise Refused(hello.error)
-            if hello.not_leader:
-                close_all(fds)
-                offer.abandon()
+                if hello.records == "kafka-raft":
+                    raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
+                if not hello.not_leader:
+                    raise Refused(hello.error)
                 return hello.leader_id
             link = offer.finish(hello, fds)
         except (MalformedFrame, OSError) as error:

@@ -125,7 +125,7 @@ class LogView:
         return moved
 
     def truncate(self, end_offset: int) -> None:
-        """Cut the log: nothing at or behind ``end_offset`` counts as flushed any more (D8)."""
+        """Note that the log was cut: nothing from ``end_offset`` on counts as flushed (D8)."""
         assert self.start_offset <= end_offset < self.end_offset
         self.end_offset = end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)

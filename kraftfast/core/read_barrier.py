@@ -110,7 +110,7 @@ def tend_leader_barriers(state: ReplicaState, leader: Leader, now_ms: int) -> No
 
 
 def asks_for_confirmation(leader: Leader) -> bool:
-    """Return whether a round is under way that somebody waits for."""
+    """Return whether a reader waits for the round of confirmations that is under way."""
     return any(
         each.round == leader.barrier_round and not each.confirmed for each in leader.barriers
     )

@@ -12,7 +12,7 @@ NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 
 
 def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
-    """Refuse a request of another cluster; one that names none is not checked for it."""
+    """Return the error of a request as a whole; one that names no cluster may mean this one."""
     if None not in (request.cluster_id, state.cluster_id):
         if request.cluster_id != state.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID

@@ -125,7 +125,7 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
 
 
 def stand_down(state: ReplicaState, now_ms: int) -> None:
-    """Go back to the leader, if there is one: a pre-vote was lost, or nobody answered in time.
+    """Follow the leader again, if there is one, after a pre-vote that was lost or ran out of time.
 
     A leader that the kernel said is dead is none: the next campaign comes soon. Nor is the own
     name, of an only voter that resigned and waits for its disk.

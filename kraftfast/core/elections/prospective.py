@@ -33,6 +33,6 @@ class Prospective:
         return self.skips_pre_votes or self.election.is_won()
 
     def yield_to(self, now_ms: int, pause_ms: int) -> None:
-        """Let another go first, who got a pre-vote: ask (again) later, for it may fail."""
+        """Let another candidate, which was granted a pre-vote, go first; ask again later."""
         self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)
         self.election.ask_again()

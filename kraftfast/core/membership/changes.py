@@ -24,7 +24,7 @@ ACCEPTED: Refusal = (NONE, "")
 
 
 def of_this_cluster(state: ReplicaState, cluster_id: str | None) -> Refusal:
-    """Check the cluster that a request names, if it names one."""
+    """Return the refusal of a request that names another cluster; it need not name one."""
     if None not in (cluster_id, state.cluster_id) and cluster_id != state.cluster_id:
         return (
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -209,7 +209,7 @@ def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message
 
 
 def updated(state: ReplicaState, leader: Leader, change: VoterChange, now_ms: int) -> None:
-    """Note that a voter told of itself: it is alive, and counts for check-quorum."""
+    """Note that a voter reported its endpoints: it is alive, and counts for check-quorum."""
     assert change.answers is UpdateRaftVoterResponse and change.voter is not None
     if change.voter.id in leader.voters:
         leader.heard_from(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)

@@ -12,14 +12,14 @@ from kraftfast.core.state import ReplicaState
 
 
 def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
-    """Count records that change who counts at once, committed or not: they were appended."""
+    """Let records of voters and versions count as soon as they are appended, committed or not."""
     for offset, control in controls:
         state.history.add(offset, control)
     adopt(state, now_ms)
 
 
 def on_cut(state: ReplicaState, now_ms: int) -> None:
-    """Count no more what stood above the end to which the log was cut."""
+    """Drop the records of voters and versions that were cut with the end of the log."""
     if state.history.truncate_to(state.log.end_offset):
         adopt(state, now_ms)
 

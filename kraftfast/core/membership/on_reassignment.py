@@ -79,7 +79,7 @@ def is_possible(state: ReplicaState, leader: Leader, target: tuple[int, ...]) ->
 
 
 def on_list_reassignments(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Return the voters and the target, as the leader has them."""
+    """Answer with the voters and the target, as the leader has them."""
     if state.leader is None:
         message = f"this replica does not lead, {state.leader_id} may"
         response = ListPartitionReassignmentsResponse(ErrorCode.NOT_CONTROLLER, message)

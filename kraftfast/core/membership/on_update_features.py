@@ -65,7 +65,7 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
 
 
 def reported_voters(state: ReplicaState, leader: Leader) -> VoterSet:
-    """Return the static voters as they told of themselves since this leader leads."""
+    """Return the static voters, with what they reported to this leader by UpdateRaftVoter."""
     voters = state.voters
     if leader.slot >= 0:
         voters = voters.with_voter(own_voter(state.config, state.local, voters))

@@ -171,7 +171,7 @@ def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) ->
 
 
 def close_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Count nothing on the open stream any more; a new one is opened after a pause."""
+    """Ignore what still comes on the open stream; another is opened after a pause."""
     follower.stream = 0
     follower.stream_deadline_ms = NEVER_MS
     retry_later(state, now_ms)

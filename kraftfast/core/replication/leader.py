@@ -74,7 +74,7 @@ class Progress:
         self.last_push_ms = now_ms
 
     def close_stream(self) -> None:
-        """Have nothing pushed any more until a new stream is opened."""
+        """Stop pushing answers until a new stream is opened."""
         self.stream = 0
         self.source = None
         self.pushing = False
@@ -269,7 +269,7 @@ class Leader:
         del self.observers[observer.key]
 
     def close_stream(self, progress: Progress) -> None:
-        """Have nothing pushed any more until a new stream is opened."""
+        """Push nothing to this replica until it opens a new stream."""
         if progress.stream:
             progress.close_stream()
             self.streams.remove(progress)

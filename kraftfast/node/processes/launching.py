@@ -183,7 +183,7 @@ class Spare:
             launch.end()
 
     def disown(self) -> None:
-        """Close what leads to them, in a forked child: they are the parent's."""
+        """Leave them to the parent, in a forked child: they end with it."""
         launch, self._launch = self._launch, None
         if launch is not None:
             launch.disown()
