@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -174,6 +175,12 @@ int kf_sync(int fd) {
     do failed = fdatasync(fd);
     while (failed && errno == EINTR);
     return failed ? errno : 0;
+}
+
+int kf_names(int fd) {
+    struct statx found;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &found)) return -1;
+    return found.stx_mask & STATX_NLINK ? (int)found.stx_nlink : -1;
 }
 
 /* Zeros of one piece; static, so that no thread pays for it. */

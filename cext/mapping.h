@@ -75,6 +75,10 @@ int kf_write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece);
 void kf_populate(uint8_t *map, uint64_t from, uint64_t to);
 /* fdatasync, once it was not cut short. Returns 0 or an errno. */
 int kf_sync(int fd);
+/* How many names lead to an open file; -1 if that cannot be told. Not by fstat: that asks for the
+ * time of the last change too, after which Linux (6.13) gives the next write a time of its own, and
+ * the next fdatasync has an inode more to store: a tenth of a commit. */
+int kf_names(int fd);
 /* Exchange the names of two files, at once. Returns 0 or an errno (EINVAL, ENOSYS: not here). */
 int kf_exchange_names(const char *one, const char *other);
 /* Zero [from, to) of a prepared map where it is not zero yet. Returns how many bytes it stored. */

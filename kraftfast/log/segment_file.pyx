@@ -9,7 +9,6 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_fd
 from posix.unistd cimport pread
 
@@ -26,6 +25,7 @@ cdef extern from "mapping.h":
     int kf_write_zeros(int fd, uint64_t start, uint64_t end, uint32_t piece) nogil
     void kf_populate(uint8_t *map, uint64_t start, uint64_t end) nogil
     int kf_sync(int fd) nogil
+    int kf_names(int fd) nogil
     int kf_write_all(int fd, const uint8_t *source, size_t n, uint64_t at) nogil
     int kf_exchange_names(const char *one, const char *other) nogil
 
@@ -64,12 +64,6 @@ def storage_failure(str doing, str path, int code):
     return StorageError(text)
 
 
-cdef inline int names_of(int fd) noexcept:
-    """Return how many names lead to an open file; -1 if that cannot be told."""
-    cdef struct_stat status
-    return -1 if fstat(fd, &status) else <int>status.st_nlink
-
-
 cdef class SegmentFile:
     """A mapped file. Takes over ``fd``. Raises StorageError if it cannot be mapped.
 
@@ -89,7 +83,7 @@ cdef class SegmentFile:
                 self.fd = -1
                 raise storage_failure("cannot map", path, code)
         self.size = self.mapped = size
-        self.named = names_of(fd) > 0
+        self.named = kf_names(fd) > 0
 
     cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1:
         """Write bytes into the file, which the map shows at once. Raises StorageError."""
@@ -277,7 +271,7 @@ cdef class SegmentFile:
 
     cpdef bint is_removed(self):
         """Return whether nothing leads to the file any more: it ends with its last descriptor."""
-        return self.named and names_of(self.fd) == 0
+        return self.named and kf_names(self.fd) == 0
 
     cpdef bint share(self):
         """Hold the file's lock shared as long as it is open; False if its owner excludes others."""

@@ -30,7 +30,7 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at);
 
 static int sync_errors[4], sync_error_count; /* the next syncs end with these */
 static int fallocate_error, fallocate_interrupts;
-static _Atomic int syncs, writes;
+static _Atomic int syncs, writes, writes_done;
 static _Atomic uint64_t written_to, synced_to; /* the ends of what was written and synced */
 static uint64_t write_bytes_max;
 static int writes_unaligned;
@@ -91,6 +91,7 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at) {
     if (((uint64_t)at % PIECE) + n > PIECE) writes_unaligned = 1;
     ssize_t written = __real_pwrite(fd, p, n, at);
     if (written > 0) atomic_store(&written_to, (uint64_t)at + (uint64_t)written);
+    atomic_fetch_add(&writes_done, 1);
     return written;
 }
 
@@ -98,6 +99,7 @@ static void reset(void) {
     sync_error_count = fallocate_error = fallocate_interrupts = 0;
     atomic_store(&syncs, 0);
     atomic_store(&writes, 0);
+    atomic_store(&writes_done, 0);
     atomic_store(&written_to, 0);
     atomic_store(&synced_to, 0);
     write_bytes_max = 0;
@@ -307,12 +309,14 @@ static void halt_leaves_the_range(void) {
         ask(fd, NULL, 0, 4 * MIB, KF_ZERO);
         for (uint64_t k = chance(&seed) % 300000; k; k--) __asm__ volatile("");
         kf_nursery_halt(&nursery);
-        CHECK(!atomic_load(&nursery.writing));
+        int begun = atomic_load(&writes); /* none is under way, and none begins */
+        CHECK(atomic_load(&writes_done) == begun);
         uint64_t at = kf_nursery_done(&nursery);
         for (int piece = 0; piece < 3; piece++)
             CHECK(__real_pwrite(fd, ours, PIECE, (off_t)(at + (uint64_t)piece * PIECE)) == PIECE);
         int error = wait_done();
         CHECK(error == ECANCELED || (error == 0 && at >= 4 * MIB - PIECE));
+        CHECK(atomic_load(&writes) == begun);
         for (int piece = 0; piece < 3; piece++) {
             static uint8_t seen[PIECE];
             CHECK(pread(fd, seen, PIECE, (off_t)(at + (uint64_t)piece * PIECE)) == PIECE);
