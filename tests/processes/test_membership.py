@@ -151,11 +151,11 @@ def test_a_reassignment_is_cancelled(tmp_path: Path) -> None:
         assert (info.voter_ids, info.target, info.ended_target) == ((1, 2, 3), None, (1, 2, 4))
         assert admin.reassignment() is None
         with pytest.raises(RequestRefused) as refused:
-            admin.reassign(None, timeout=1.0)
+            admin.reassign(None, timeout=PATIENCE_S)
         assert refused.value.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         for target in ((1, 2, 9), (1, 1, 2), ()):
             with pytest.raises(RequestRefused) as refused:
-                admin.reassign(target, timeout=1.0)
+                admin.reassign(target, timeout=PATIENCE_S)
             assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
@@ -294,9 +294,10 @@ def test_who_answers_at_its_endpoint_is_somebody_else(tmp_path: Path) -> None:
         (its,) = quorum.identity(follower)[1]
         wrong = endpoint._replace(port=its.port)
         with pytest.raises(TimedOut, match="4 did not answer at its endpoints"):
-            quorum.admin().add_voter(4, directory_id, [wrong], timeout=1.0)
+            quorum.admin().add_voter(4, directory_id, [wrong], timeout=5.0)
         with pytest.raises(RequestRefused, match="no endpoint for listener CONTROLLER"):
-            quorum.admin().add_voter(4, directory_id, [wrong._replace(name="X")], timeout=1.0)
+            nameless = [wrong._replace(name="X")]
+            quorum.admin().add_voter(4, directory_id, nameless, timeout=PATIENCE_S)
         assert voters_of(quorum) == (1, 2, 3)
         quorum.add_voter(4, timeout=PATIENCE_S)
 
