@@ -1,6 +1,7 @@
 """How long a quorum is without a leader, and whether it changes one that lives.
 
     python bench/failover.py --dir DIR [--kills 50] [--resets 50] [--transport ring|socket|both]
+                             [--busy 0]
 
 Kills: kill -9 of the leader under load, again and again. Each time: from the signal to the first
 commit of a later epoch that a client is told of, as one producer with a window of batches sees it.
@@ -8,6 +9,8 @@ A split vote is an epoch that began and had no leader.
 
 Resets: every TCP connection of a live leader is reset at once, again and again, with producer and
 replicas over sockets. No epoch may begin. Needs root and ``ss``.
+
+``--busy N``: meanwhile N processes want a processor each, as on a machine with other work.
 
 Prints a table, and one JSON line for each row.
 """
@@ -23,6 +26,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +154,7 @@ def measure_kills(quorum: LocalQuorum, args: argparse.Namespace) -> dict[str, An
         "worst_ms": round(worst, 1),
         "split_votes": split,
         "records": load.records,
+        "busy": args.busy,
         "bar_p50_ms": bar[0],
         "bar_worst_ms": bar[1],
         "met": p50 <= bar[0] and worst <= bar[1],
@@ -220,6 +226,18 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+@contextmanager
+def other_work(processes: int) -> Iterator[None]:
+    """Keep so many processors busy beside what is measured."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """The table."""
     names = ("p50_ms", "bar_p50_ms", "worst_ms", "bar_worst_ms", "split_votes", "epoch_changes")
@@ -244,9 +262,11 @@ def main() -> int:
     parser.add_argument("--voters", type=int, default=3)
     parser.add_argument("--record-size", type=int, default=100)
     parser.add_argument("--pause", type=float, default=0.0002, help="seconds between appends")
+    parser.add_argument("--busy", type=int, default=0, help="processes with other work beside")
     parser.add_argument("--settle", type=float, default=0.1, help="seconds before each fault")
     args = parser.parse_args()
-    rows = run(args)
+    with other_work(args.busy):
+        rows = run(args)
     show(rows)
     return 0 if all(row["met"] for row in rows) else 1
 

@@ -4,10 +4,11 @@ Waking a halted CPU costs more than any mechanism, so that while something is in
 yields and looks for a while before it blocks; an idle replica never polls.
 """
 
+import os
 import select
 
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 from posix.unistd cimport read
 
 from kraftfast.ring.calls cimport *
@@ -19,9 +20,9 @@ cdef extern from "flusher.h":
     uint64_t kf_now_ns() nogil
 
 cdef extern from "stay_awake.h":
-    int kf_stay_awake_start(kf_stay_awake *v)
-    void kf_stay_awake_keep(kf_stay_awake *v, uint64_t until_ns) nogil
-    void kf_stay_awake_stop(kf_stay_awake *v) nogil
+    kf_stay_awake *kf_stay_awake_new(int waits_fd)
+    void kf_stay_awake_keep(kf_stay_awake *v, uint64_t now_ns, uint64_t until_ns) nogil
+    void kf_stay_awake_free(kf_stay_awake *v) nogil
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -47,23 +48,24 @@ cdef class Idle:
         self.epoll.register(bell.fd, select.EPOLLIN)
 
     def stay_awake(self, int keep_us):
-        """Let no processor halt for ``keep_us`` after :meth:`keep_awake`."""
-        self.awake = <kf_stay_awake *>calloc(1, sizeof(kf_stay_awake))
-        if self.awake != NULL and kf_stay_awake_start(self.awake):
-            free(self.awake)
-            self.awake = NULL  # it only runs slower without it
+        """Let no processor halt for ``keep_us`` after :meth:`keep_awake`, by this thread."""
+        try:
+            waits_fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a kernel that does not count: it is taken for one that is not busy
+            waits_fd = -1
+        self.awake = kf_stay_awake_new(waits_fd)
         self.keep_ns = <uint64_t>keep_us * 1000
 
     cpdef keep_awake(self):
         """Note that something is in flight."""
+        cdef uint64_t now_ns
         if self.awake != NULL:
-            kf_stay_awake_keep(self.awake, kf_now_ns() + self.keep_ns)
+            now_ns = kf_now_ns()
+            kf_stay_awake_keep(self.awake, now_ns, now_ns + self.keep_ns)
 
     def __dealloc__(self):
         if self.awake != NULL:
-            with nogil:
-                kf_stay_awake_stop(self.awake)
-            free(self.awake)
+            kf_stay_awake_free(self.awake)
         free(self.rings)
 
     def watch(self, RingIn ring):

@@ -41,7 +41,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],
     "test_histogram": [],
-    "test_stay_awake": [],
+    "test_stay_awake": ["sched_setscheduler"],
 }
 MUTANTS = sorted((HERE / "mutants").glob("*.patch"))
 RUN_SECONDS_MAX = 250
