@@ -4,10 +4,10 @@
  * something is in flight, a thread under SCHED_IDLE looks at the clock: any other that wants the
  * processor gets it at once, and the scheduler takes it for idle when it places a thread.
  *
- * A process is gone, and what it held is free, only when its last thread has ended, and to end a
- * thread needs a processor: where others keep the processors busy, one under SCHED_IDLE waits for
- * it for seconds, and with it whoever waits for the process (failover after kill -9: 2.2 s instead
- * of 0.07). So the thread is there only where processors are free, and only while it is needed.
+ * The kernel reports the end of a process, and releases its descriptors and locks, only when its
+ * last thread has ended, and a thread needs a processor to end. Where other work keeps the
+ * processors busy, a thread under SCHED_IDLE waits seconds for one (failover after kill -9 took
+ * 2.2 s instead of 0.07 s). So the thread exists only while it is needed and processors are free.
  */
 #ifndef KF_STAY_AWAKE_H
 #define KF_STAY_AWAKE_H
