@@ -88,8 +88,10 @@ class KernelThreads:
     """See :class:`~kraftfast.link.ports.Threads`."""
 
     queue = queue.SimpleQueue
+    event = threading.Event
     waker = Eventfd
     monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def start(self, run: Callable[[], object], name: str) -> threading.Thread:
         thread = threading.Thread(target=run, name=name, daemon=True)

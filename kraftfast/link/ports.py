@@ -107,6 +107,19 @@ class Queue(Protocol):
         """Take the oldest item; wait for one."""
 
 
+class Event(Protocol):
+    """A flag that a thread waits for, as ``threading.Event``."""
+
+    def set(self) -> None:
+        """Set it; whoever waits goes on."""
+
+    def clear(self) -> None:
+        """Take it back."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
+
+
 class Threads(Protocol):
     """Threads of one process."""
 
@@ -116,8 +129,14 @@ class Threads(Protocol):
     def queue(self) -> Queue:
         """Return an empty queue."""
 
+    def event(self) -> Event:
+        """Return a flag that is not set."""
+
     def waker(self) -> Waker:
         """Return a waker. Raises OSError."""
 
     def monotonic(self) -> float:
         """Return the time since some moment, seconds; it never falls."""
+
+    def sleep(self, seconds: float) -> None:
+        """Pause the thread that calls this; it must not be the loop's."""

@@ -322,6 +322,36 @@ class Disk:
     def close_directory(self, fd: int) -> None:
         os.close(fd)
 
+    # --- files that their owner goes on changing: what readers use --------------------------------
+
+    pread = staticmethod(os.pread)
+    close = staticmethod(os.close)
+
+    def open_to_read(self, path: str) -> int:
+        """Open a file that may change meanwhile. Raises ``FileNotFoundError`` if there is none."""
+        try:
+            return os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+
+    def share(self, fd: int) -> bool:
+        """Have the owner of a segment leave it as long as ``fd`` is open (D20).
+
+        False: it is at work on it. Raises OSError.
+        """
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def identity(self, file: int | str) -> tuple[int, int]:
+        """Return inode and size of a descriptor or path. Raises OSError."""
+        status = os.stat(self.at(file) if isinstance(file, str) else file)
+        return status.st_ino, status.st_size
+
     def file_bytes(self, path: str) -> int:
         try:
             return os.stat(self.at(path)).st_size
@@ -396,3 +426,7 @@ class Disk:
             os.fsync(fd)
         except OSError as error:  # D9: final, for every caller
             raise FlushFailed(f"fsync of {path} failed: {error.strerror}") from None
+
+
+DISK = Disk()
+"""Of those who only read, and follow no directory."""

@@ -8,36 +8,34 @@ loop little; one call that does not let go of the interpreter stops it for as lo
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-import time
-import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
-from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange
-from kraftfast.log.disk import Disk
+from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange, StorageError
 from kraftfast.log.reading.held_segment import OwnerBusy
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.held import Calls
 from kraftfast.node.snapshots.state_machine_snapshots import Making, newest_is_trim, newest_snapshot
-from kraftfast.node.state_machine import StateMachine, load_class, makes_snapshots
+from kraftfast.node.state_machine import StateMachine, makes_snapshots
+from kraftfast.types import NO_NODE
 
-FAILED_EXIT_CODE = 72
+if TYPE_CHECKING:
+    from kraftfast.link.ports import Joinable
+    from kraftfast.node.ports import Host
+
 QUESTION_S_MAX = 60.0  # I25: the caller has gone by then
 NO_RESTORE = "but its state machine has no snapshot(writer) and restore(reader)"
-SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
+WAIT_S = 0.5
 
 
 class Question:
     """What decodes its arguments, and what takes the answer.
 
-    ``at_least``: how far the log must have been applied before. ``until``: when it is given up
-    (``time.monotonic``).
+    ``at_least``: how far the log must have been applied before. ``until``: when it is given up, by
+    the host's clock, seconds.
     """
 
     __slots__ = ("args", "at_least", "answer", "until")
@@ -47,9 +45,9 @@ class Question:
         args: Callable[[], list[Any]],
         at_least: int,
         answer: Callable[[dict[str, Any]], None],
+        until: float,
     ) -> None:
-        self.args, self.at_least, self.answer = args, at_least, answer
-        self.until = time.monotonic() + QUESTION_S_MAX
+        self.args, self.at_least, self.answer, self.until = args, at_least, answer, until
 
 
 class Applier:
@@ -58,22 +56,30 @@ class Applier:
     ``making``: when and how snapshots are made, None if the machine makes none.
     """
 
-    # machine: the user's; calls: of it. log_path: the replica's segments. applied: read by others,
-    # written here.
+    # machine: the user's; calls: of it. host: where the replica runs. log_path: its segments.
+    # fail: called in the loop with an error of the storage, which ends the replica there. applied:
+    # read by others, written here.
     # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order.
     # _questions: waiting, in order. _news: set when any of these changed.
 
-    def __init__(self, machine: StateMachine, log_path: str, making: Making | None = None) -> None:
-        self.machine, self.log_path, self.making = machine, log_path, making
-        self.calls = Calls()
+    def __init__(
+        self,
+        machine: StateMachine,
+        host: Host,
+        log_path: str,
+        fail: Callable[[StorageError], None],
+        making: Making | None = None,
+    ) -> None:
+        self.machine, self.host, self.log_path, self.making = machine, host, log_path, making
+        self.fail = fail
+        self.calls = Calls(host.monotonic_ns)
         self.applied = 0
         self._committed = -1
         self._changes: deque[tuple[int, int, int]] = deque()
         self._questions: deque[Question] = deque()
-        self._news = threading.Event()
+        self._news = host.threads.event()
         self.ending = False
-        self._thread = threading.Thread(target=self._run, name="kraftfast-applier", daemon=True)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._thread: Joinable | None = None
 
     @property
     def makes_snapshots(self) -> bool:
@@ -81,7 +87,7 @@ class Applier:
         return self.making is not None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = self.host.threads.start(self._run, "kraftfast-applier")
 
     # --- told by the loop -------------------------------------------------------------------------
 
@@ -102,42 +108,47 @@ class Applier:
         answer: Callable[[dict[str, Any]], None],
     ) -> None:
         """Put a question to the machine; the applier's thread calls ``args`` and ``answer``."""
-        self._questions.append(Question(args, at_least, answer))
+        until = self.host.threads.monotonic() + QUESTION_S_MAX
+        self._questions.append(Question(args, at_least, answer, until))
         self._news.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Apply nothing more."""
         self.ending = True
         self._news.set()
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            reader: LogReader | None = None
-            self._restore()
-            while not self.ending:
-                self._news.clear()
-                if reader is None and self._committed > self.applied:
-                    reader = LogReader(self.log_path)
-                if reader is not None:
-                    self._read(reader)
-                if self.making is not None:
-                    self.making.look(self, time.monotonic())
-                self._pass_on_changes()
-                self._answer_questions()
-                if self._committed <= self.applied and not self.ending:
-                    self._news.wait(0.5)
+            with self._reader() as reader:
+                self._restore()
+                while not self.ending:
+                    self._turn(reader)
             self.machine.begin_shutdown()
-            if reader is not None:
-                reader.close()
-        except BaseException:
-            traceback.print_exc()
-            print(
-                "kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True
-            )
-            os._exit(FAILED_EXIT_CODE)
+        except StorageError as error:  # of the replica: it ends as for any of them (D9)
+            self.fail(error)
+        except BaseException as error:  # noqa: BLE001 - the machine's, whatever it is
+            self.host.state_machine_failed(error)
+
+    def _reader(self) -> LogReader:
+        return LogReader(self.log_path, disk=self.host.disk, sleep=self.host.threads.sleep)
+
+    def _turn(self, reader: LogReader) -> None:
+        """Do all that there is to do, then wait for more."""
+        self._news.clear()
+        if self._committed > self.applied:
+            self._read(reader)
+        wait_s = WAIT_S
+        if self.making is not None:
+            self.making.look(self)
+            wait_s = min(self.making.wait_s(), WAIT_S)
+        self._pass_on_changes()
+        self._answer_questions()
+        if self._committed <= self.applied and not self.ending:
+            self._news.wait(wait_s)
 
     def _read(self, reader: LogReader) -> None:
         """Apply what is committed, or go on from a snapshot that has taken the log's place.
@@ -154,15 +165,15 @@ class Applier:
 
     def _restore(self) -> bool:
         """Take the newest snapshot over if it is ahead of what was applied; False if none is."""
-        newest = newest_snapshot(Disk(), self.log_path)
+        newest = newest_snapshot(self.host.disk, self.log_path)
         if newest is None or newest.offset <= self.applied:
             return False
         if self.making is None:
-            if self.applied == 0 and LogReader(self.log_path).log_start_offset == 0:
+            if self.applied == 0 and self._reader().log_start_offset == 0:
                 return False  # all of the log is there
             raise InvalidOption(f"the log begins at a snapshot, {NO_RESTORE}")
         try:
-            with open_snapshot(Disk(), self.log_path, newest) as snapshot:
+            with open_snapshot(self.host.disk, self.log_path, newest) as snapshot:
                 self.calls.make(self.making.restore, self.machine, snapshot)
         except FileNotFoundError:  # a newer one took its place
             return self._restore()
@@ -192,7 +203,7 @@ class Applier:
         for _ in range(len(self._questions)):
             question = self._questions.popleft()
             if question.at_least > self.applied:
-                if time.monotonic() < question.until:
+                if self.host.threads.monotonic() < question.until:
                     self._questions.append(question)
                 else:
                     question.answer({"error": f"only {self.applied} records were applied in time"})
@@ -205,13 +216,12 @@ class Applier:
             self.calls.make(question.answer, answer)
 
 
-def embed(node: Any, state_machine: str) -> None:
-    """Have a thread apply what a node commits to the user's state machine.
+def embed(node: Any, machine: StateMachine) -> None:
+    """Have a thread apply what a node commits to ``machine``.
 
     Raises InvalidOption for one that would need records which are gone.
     """
     log, config = node.log, node.config
-    machine = load_class(state_machine)()
     making = Making(node) if makes_snapshots(machine) else None  # restores only, at a witness
     if making is None:
         if log.log_start_offset > 0:
@@ -219,18 +229,28 @@ def embed(node: Any, state_machine: str) -> None:
         for name, limit in (("bytes", config.retention_bytes), ("ms", config.retention_ms)):
             if limit is not None and limit >= 0:
                 raise InvalidOption(f"retention_{name}={limit} cannot delete the log, {NO_RESTORE}")
-    elif newest_is_trim(Disk(), node.directory.log_path):
+    elif newest_is_trim(node.disk, node.directory.log_path):
         raise InvalidOption("the newest snapshot holds no state: it was made without a machine")
-    applier = Applier(machine, node.directory.log_path, making)
     told = (-1, 0)
+
+    def fail(error: StorageError) -> None:
+        node.background.tell(lambda: _raise(error))
+
+    applier = Applier(machine, node.host, node.directory.log_path, fail, making)
 
     def role_changed(effect: fx.RoleChanged) -> None:
         nonlocal told
-        if (effect.leader_id, effect.epoch) != told and effect.role != "resigned":
-            told = (effect.leader_id, effect.epoch)
+        found = effect.leader_id, effect.epoch
+        lost = effect.leader_id == NO_NODE and effect.epoch == told[1]  # while it asks for votes
+        if found != told and not lost and effect.role != "resigned":
+            told = found
             applier.leader_changed(*told, max(node.core.epoch_start_offset, 0))
 
     node.applier = applier
     node.on_commit.append(applier.committed)
     node.on_role.append(role_changed)
     applier.start()
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -33,14 +33,15 @@ class Calls:
     # began_ns, ended_ns: of the last call and those just before it. inside: it goes on.
     # generation: of the process whose machine it is.
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.generation = forks.generation
+        self._monotonic_ns = monotonic_ns
         self.began_ns = self.ended_ns = 0
         self.inside = False
 
     def make(self, call: Callable[..., Any], *args: Any) -> Any:
         """Return ``call(*args)``; a child that was forked there never returns from here (R11)."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._monotonic_ns()
         if now_ns - self.ended_ns > APART_NS:
             self.began_ns = now_ns
         self.inside = True
@@ -49,7 +50,7 @@ class Calls:
         finally:
             if self.generation != forks.generation:
                 _end_child()
-            self.ended_ns = time.monotonic_ns()
+            self.ended_ns = self._monotonic_ns()
             self.inside = False
 
     def between(self, since_ns: int, now_ns: int) -> int:

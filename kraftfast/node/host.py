@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
+import traceback
 from typing import Any
 
 from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
@@ -20,6 +22,9 @@ from kraftfast.node.idle import Idle
 from kraftfast.node.processes.line import write_line
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
+
+STATE_MACHINE_EXIT_CODE = 72
+SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
 
 class LocalHost:
@@ -74,8 +79,15 @@ class LocalHost:
 
     def embed(self, node: Any, state_machine: str) -> None:
         from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
+        from kraftfast.node.state_machine import load_class
 
-        embed(node, state_machine)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        embed(node, load_class(state_machine)())
+
+    def state_machine_failed(self, error: BaseException) -> None:
+        traceback.print_exception(error)
+        print("kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True)
+        os._exit(STATE_MACHINE_EXIT_CODE)
 
 
 def _take_all_descriptors() -> None:

@@ -31,7 +31,8 @@ cdef class Idle:
     cdef kf_flusher *flusher
     cdef public bint flush_asked   # the loop waits for the flusher: its end is news
     cdef public bint muted         # rings are no news: nothing that came could be stored now
-    cdef readonly uint64_t sleeps, idle_ns, woke_ns  # woke_ns: when the last wait ended
+    cdef readonly uint64_t sleeps, idle_ns
+    cdef public uint64_t woke_ns  # when the last wait ended
     cdef int epoll_fd
     cdef kf_stay_awake *awake                # NULL: processors may halt
     cdef uint64_t keep_ns          # for so long after something was in flight

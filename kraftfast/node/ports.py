@@ -73,3 +73,6 @@ class Host(Protocol):
 
     def embed(self, node: Any, state_machine: str) -> None:
         """Apply what ``node`` commits to a state machine. Raises InvalidOption."""
+
+    def state_machine_failed(self, error: BaseException) -> None:
+        """End the process at once: its state machine raised ``error``. Called in its thread."""

@@ -40,6 +40,7 @@ from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
+    from kraftfast.node.state_machine import StateMachine
     from kraftfast.types import VoterSet
 
 EVENTS_MAX = 400_000
@@ -85,7 +86,7 @@ class World(Settling):
         self.survivors = None
         self.network_delays, self.disk_delays = settings.network, settings.disk
         self.drop, self.resets = settings.drop, settings.resets
-        self.applier: Callable[[Process], SimStateMachine] = SimStateMachine
+        self.state_machine: Callable[[Process], StateMachine] = SimStateMachine
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
         self.oracle = Oracle(self)
@@ -193,6 +194,8 @@ class World(Settling):
             require(expected, f"L1: {machine.id} ends without need: {error!r}")
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
             self.count(f"ended by {type(error).__name__}")
+            if isinstance(error, CorruptLog):
+                machine.dead = str(error)  # no supervisor starts it again
             self.end(machine, power=False)
 
     def _after_turn(self, process: Process) -> None:

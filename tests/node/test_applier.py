@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kraftfast.log.reading import held_segment
-from kraftfast.log.reading.reader import LogReader
 from kraftfast.node.applier import Applier
+from kraftfast.node.host import LocalHost
 from kraftfast.node.state_machine import StateMachine
 from tests.log.kit import Home, fill
 
@@ -34,9 +34,9 @@ def test_a_trim_on_a_disk_that_hangs_ends_no_replica(
     home.close()
     monkeypatch.setattr(held_segment, "OWNER_BUSY_S_MAX", 0.02)
     machine = Counting()
-    applier = Applier(machine, home.log_path)
+    applier = Applier(machine, LocalHost(), home.log_path, pytest.fail)
     applier._committed = 3
-    with LogReader(home.log_path) as reader:
+    with applier._reader() as reader:
         with open(home.segment_paths()[0], "rb") as owner:
             fcntl.flock(owner, fcntl.LOCK_EX)
             applier._read(reader)

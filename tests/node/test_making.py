@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,14 +51,16 @@ def test_a_snapshot_is_made_when_it_is_due(tmp_path: Path) -> None:
     apply(9, 999)
     assert allowed == [False, True, True], "not due"
     apply(10, 1)
-    assert node.events == [] and making.not_before_s > time.monotonic(), "not now: later"
+    assert node.events == [] and making.not_before_s > node.host.threads.s, "not now: later"
     making.not_before_s = 0.0
-    making.look(applier, time.monotonic())
+    making.look(applier)
     assert node.events == [ev.SnapshotCreated(ID)] and snapshot_ids(Disk(), str(tmp_path)) == [ID]
-    making.look(applier, time.monotonic() + 3600)
+    node.host.threads.s += 3600
+    making.look(applier)
     assert len(node.events) == 1, "nothing new was applied"
     apply(20, 1)
-    making.look(applier, time.monotonic() + 3600)
+    node.host.threads.s += 3600
+    making.look(applier)
     assert node.events[-1] == ev.SnapshotCreated(OffsetAndEpoch(20, 3)), "by time"
 
 
@@ -82,17 +83,17 @@ def test_a_leader_hands_over_before_a_snapshot_that_takes_long(tmp_path: Path) -
     making.last, making.bytes = (10, 3, 7), 1000
     for attempt in (1, 2, 3):
         making.not_before_s = 0.0
-        making.look(applier, time.monotonic())
+        making.look(applier)
         assert [type(each) for each in node.events] == [ev.TransferRequested] * attempt
     making.not_before_s = 0.0
-    making.look(applier, time.monotonic())  # nobody takes over
+    making.look(applier)  # nobody takes over
     assert node.events[-1] == ev.SnapshotCreated(ID) and making.took_ns < 500_000_000
     node.events[0].source.reply(None)
 
     node = making_node(tmp_path, [True])
     making = Making(node)
     making.took_ns, making.last, making.bytes = 500_000_000, (20, 3, 7), 1000
-    making.look(applier, time.monotonic())
+    making.look(applier)
     assert node.events == [ev.SnapshotCreated(OffsetAndEpoch(20, 3))], "a follower makes it at once"
 
 
@@ -115,7 +116,7 @@ def test_a_machine_that_passes_over_a_full_disk_makes_no_snapshot(tmp_path: Path
     batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
     making.applied(applier, batch)
     assert node.events == [] and not snapshot_ids(Disk(), str(tmp_path))
-    assert making.not_before_s > time.monotonic(), "again later"
+    assert making.not_before_s > node.host.threads.s, "again later"
 
 
 @pytest.mark.parametrize("read", [0, 1, 2])

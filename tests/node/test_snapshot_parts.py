@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,11 +56,22 @@ class AtOnce:
         call()
 
 
+class FakeThreads:
+    """A clock that stands still until it is set."""
+
+    s = 1000.0
+    event = threading.Event
+
+    def monotonic(self) -> float:
+        return self.s
+
+
 class FakeNode:
     """What ``Snapshots`` and ``Retention`` see of a node."""
 
     def __init__(self, path: Path) -> None:
         self.disk, self.background, self.applier = Disk(), AtOnce(), None
+        self.host = SimpleNamespace(threads=FakeThreads(), monotonic_ns=time.monotonic_ns)
         options = SimpleNamespace(records="any")
         self.directory = SimpleNamespace(log_path=str(path), options=options)
         self.on_role: list[Any] = []

@@ -403,11 +403,10 @@ def a_missing_end_behind_the_newest_snapshot_costs_no_commit(seed: int) -> None:
     producer.running = False
     quorum.wait(lambda: producer.is_idle)
     quorum.reach(end := leader.log.end_offset)
-    applied = process.state_machine
-    assert applied is not None
-    quorum.wait(lambda: applied.applied == process.log.flushed_end_offset == end)
-    applied._bytes = world.settings.snapshot_bytes
-    process.beside_later(applied._turn)
+    applier = process.applier
+    assert applier is not None and applier.making is not None
+    quorum.wait(lambda: applier.applied == process.log.flushed_end_offset == end)
+    applier.making.bytes = world.settings.snapshot_bytes
     quorum.wait(lambda: process.core.snapshots[-1].offset == end)
     leader.machine.disk_factor = NEVER_ENDS
     quorum.isolate(next(id for id in followers(quorum, leader) if id != process.id))

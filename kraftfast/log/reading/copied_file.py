@@ -7,13 +7,12 @@ copies (``pread``): what is judged is what is handed out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.log import scan
-from kraftfast.log.disk import storage_error
+from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.record.batch import BatchView, batch_at
 
 if TYPE_CHECKING:
@@ -28,22 +27,20 @@ LENGTH_AT, LENGTH_END = 8, 12
 class CopiedFile:
     """An open file. Not thread-safe; what was copied stays valid after :meth:`close`.
 
-    ``path`` is opened if no ``fd`` is given, which is taken over. ``end``: where batches end, the
-    file's end if not given. All methods raise StorageError for what cannot be read, and take a
-    file that ends early for what it is: damage, or an end.
+    ``path`` is opened if no ``fd`` of ``disk`` is given; that is taken over. ``end``: where batches
+    end, the file's end if not given. All methods raise StorageError for what cannot be read, and
+    take a file that ends early for what it is: damage, or an end.
     """
 
     # path: its name. fd: -1 when closed. size: when it was opened.
     # ahead: how many bytes the next walk copies at first.
 
-    def __init__(self, path: str, fd: int = -1, end: int | None = None) -> None:
-        self.path, self.fd = path, fd
+    def __init__(self, path: str, fd: int = -1, end: int | None = None, disk: Disk = DISK) -> None:
+        self.path, self.fd, self.disk = path, fd, disk
+        if fd < 0:
+            self.fd = disk.open_to_read(path)
         try:
-            if fd < 0:
-                self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self.size = os.fstat(self.fd).st_size
-        except FileNotFoundError:
-            raise
+            self.size = disk.identity(self.fd)[1]
         except OSError as error:
             self.close()
             raise storage_error("cannot read", path, error) from None
@@ -59,7 +56,7 @@ class CopiedFile:
         """Let the file go."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            os.close(fd)
+            self.disk.close(fd)
 
     def __del__(self) -> None:
         self.close()
@@ -67,7 +64,7 @@ class CopiedFile:
     def lost_end(self) -> int:
         """Return where the file ends by now, if before its end when it was opened; else -1."""
         try:
-            size = os.fstat(self.fd).st_size
+            _, size = self.disk.identity(self.fd)
         except OSError as error:
             raise storage_error("cannot read", self.path, error) from None
         return size if size < self.size else -1
@@ -77,9 +74,9 @@ class CopiedFile:
     def read(self, position: int, size: int) -> bytes:
         """Copy ``size`` bytes from ``position`` on, fewer if the file ends."""
         try:
-            data = os.pread(self.fd, size, position)
+            data = self.disk.pread(self.fd, size, position)
             while len(data) < size:  # a second call tells an end from what cannot be read
-                more = os.pread(self.fd, size - len(data), position + len(data))
+                more = self.disk.pread(self.fd, size - len(data), position + len(data))
                 if not more:
                     break
                 data += more

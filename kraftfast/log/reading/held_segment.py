@@ -6,19 +6,20 @@ nothing is mapped (R10).
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 
 from kraftfast import limits
 from kraftfast.errors import StorageError
 from kraftfast.log import scan
-from kraftfast.log.disk import storage_error
+from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.log.reading.copied_file import OPEN_END, SPAN_BYTES, CopiedFile
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 
 OWNER_BUSY_S_MAX = 5.0
+OWNER_BUSY_PAUSE_S = 0.001
 INDEX_ENTRY_BYTES = 8
 PLACES_APART_BYTES = 64 * 1024
 MAGIC = 2
@@ -34,7 +35,8 @@ class OwnerBusy(StorageError):
 class HeldSegment(CopiedFile):
     """A segment file; until :meth:`close` its owner neither trims nor recycles it.
 
-    Raises FileNotFoundError, StorageError; OwnerBusy after ``OWNER_BUSY_S_MAX``.
+    ``sleep``: pauses this thread for so many seconds. Raises FileNotFoundError, StorageError;
+    OwnerBusy after ``OWNER_BUSY_S_MAX``.
     """
 
     # base_offset: by its name. fd: of the file, with the lock. identity: (inode, size) when it
@@ -42,60 +44,56 @@ class HeldSegment(CopiedFile):
     # places: (base offset, position) of batches met so far, both rising; the first is the start.
     # last: the place where the last walk ended. index: of its file, as read once; None: not yet.
 
-    def __init__(self, directory: str, base_offset: int) -> None:
-        self.fd = -1
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        disk: Disk = DISK,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.fd, self.disk = -1, disk
         self.base_offset = base_offset
         self.stem = os.path.join(directory, segment_name(base_offset))
         self.path = self.stem + LOG_SUFFIX
-        self._open()
-        super().__init__(self.path, self.fd)
+        self._open(sleep)
+        super().__init__(self.path, self.fd, disk=disk)
         page = self.page()
         self.generation = page[0] if page else 0
         self.places = [(base_offset, 0)]
         self.last = base_offset, 0
         self.index: bytes | None = None
 
-    def _open(self) -> None:
-        deadline = time.monotonic() + OWNER_BUSY_S_MAX
+    def _open(self, sleep: Callable[[float], object]) -> None:
+        left_s = OWNER_BUSY_S_MAX
         while True:
-            try:
-                self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise storage_error("cannot open", self.path, error) from None
+            self.fd = self.disk.open_to_read(self.path)
             try:
                 if self._hold():
                     return
             except OSError as error:
                 raise storage_error("cannot read", self.path, error) from None
             self.close()
-            if time.monotonic() >= deadline:
+            if left_s <= 0:
                 raise OwnerBusy(f"{self.path} stays locked by its owner")
-            time.sleep(0.001)
+            left_s -= OWNER_BUSY_PAUSE_S
+            sleep(OWNER_BUSY_PAUSE_S)
 
     def _hold(self) -> bool:
         """Lock it; False if its owner is at work on the file or has just replaced it."""
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self.disk.share(self.fd):
             return False
-        status = os.fstat(self.fd)
+        self.identity = self.disk.identity(self.fd)
         try:
-            if os.stat(self.path).st_ino != status.st_ino:  # renamed before it was locked
-                return False
+            return self.disk.identity(self.path)[0] == self.identity[0]  # else renamed before
         except FileNotFoundError:
             return False
-        self.identity = (status.st_ino, status.st_size)
-        return True
 
     def current(self) -> bool:
         """Return whether the name still means this file, at this length and generation."""
         try:
-            status = os.stat(self.path)
+            if self.disk.identity(self.path) != self.identity:
+                return False
         except FileNotFoundError:
-            return False
-        if (status.st_ino, status.st_size) != self.identity:
             return False
         page = self.page()
         return self.generation == (page[0] if page else 0)
@@ -188,10 +186,15 @@ class HeldSegment(CopiedFile):
     def _read_index(self) -> bytes:
         """Return the entries of the ``.index`` file without the zeros behind them."""
         try:
-            with open(self.stem + INDEX_SUFFIX, "rb") as file:
-                data = file.read(limits.INDEX_BYTES_MAX)
-        except OSError:
+            file = self.disk.open_file(self.stem + INDEX_SUFFIX)
+        except (OSError, StorageError):
             return b""
+        try:
+            data = file.read_at(0, limits.INDEX_BYTES_MAX)
+        except StorageError:
+            return b""
+        finally:
+            file.close()
         whole = len(data.rstrip(b"\0"))
         return data[: -(-whole // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES]
 

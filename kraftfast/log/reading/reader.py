@@ -8,16 +8,18 @@ files that grow or are replaced are noticed from call to call.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
 from kraftfast.log import scan
-from kraftfast.log.disk import storage_error
+from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.log.reading.copied_file import FIRST_READ_BYTES, SPAN_BYTES
 from kraftfast.log.reading.held_segment import HeldSegment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
@@ -53,7 +55,8 @@ class LogReader:
 
     ``log_path`` holds the segments (``DIR/<topic>-<partition>``). ``verify_crc``: check every batch
     that is handed out; :meth:`columns` always does. Not thread-safe. Batches, spans and columns
-    are copies: they stay valid, also after :meth:`close`, whatever becomes of the files.
+    are copies: they stay valid, also after :meth:`close`, whatever becomes of the files. ``disk``
+    and ``sleep`` are for a replica that reads its own log.
 
     Raises StorageError if the directory cannot be read. Give a live log's high watermark as
     ``end_offset``: what lies beyond may be cut again.
@@ -70,9 +73,17 @@ class LogReader:
     # end_offset has verified the last segment. _copied: the newest span, of a segment that is held:
     # reading record by record copies it once.
 
-    def __init__(self, log_path: str | os.PathLike[str], verify_crc: bool = True) -> None:
+    def __init__(
+        self,
+        log_path: str | os.PathLike[str],
+        verify_crc: bool = True,
+        *,
+        disk: Disk = DISK,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self.log_path = os.fspath(log_path)
         self.verify_crc = verify_crc
+        self._disk, self._sleep = disk, sleep
         self._held: dict[int, HeldSegment] = {}
         self._checked_end: tuple[HeldSegment, int, int, int] | None = None
         self._copied: tuple[HeldSegment, Span] | None = None
@@ -213,10 +224,10 @@ class LogReader:
     # --- segments ---------------------------------------------------------------------------------
 
     def _list(self) -> None:
-        try:
-            names = os.listdir(self.log_path)
-        except OSError as error:
-            raise storage_error("cannot list", self.log_path, error) from None
+        names = self._disk.list_directory(self.log_path)
+        if not names and not self._disk.exists(self.log_path):
+            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise storage_error("cannot list", self.log_path, missing)
         found = (SEGMENT_FILE.fullmatch(name) for name in names)
         self._bases = sorted(int(match[1]) for match in found if match)
 
@@ -227,7 +238,7 @@ class LogReader:
             segment.close()
             segment = None
         if segment is None:
-            segment = HeldSegment(self.log_path, base_offset)
+            segment = HeldSegment(self.log_path, base_offset, self._disk, self._sleep)
         self._held[base_offset] = segment
         while len(self._held) > HELD_SEGMENTS_MAX:
             self._held.pop(next(iter(self._held))).close()

@@ -7,8 +7,6 @@ asked whether a snapshot is wanted and what it says of voters, and told when it 
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +19,8 @@ from kraftfast.node.snapshots.replica_snapshots import is_trim
 from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 RETRY_S = 1.0
+RETRY_S_MIN = 0.03
+"""What is applied may not be on this disk yet: a flush is soon done."""
 HELD_PART = 4
 """A leader makes no snapshot that took the last time this part of the fetch timeout."""
 HAND_OVERS_MAX = 3
@@ -68,21 +68,23 @@ class Making:
     # node, disk, log_path: whose. bytes_max, interval_s: when one is due; 0: never by time.
     # bytes: applied since the last one. last_s: when that was. last: the batch applied last, as
     # (end offset, epoch, timestamp). not_before_s: one that could not be made is tried again then.
+    # _retry_s: how long after it the loop is asked again.
     # took_ns: how long the machine wrote the last one. handed_over: how often this leader asked
     # another replica to lead before the next one.
 
     def __init__(self, node: Any) -> None:
         config = node.config
         self.node, self.disk, self.log_path = node, node.disk, node.directory.log_path
+        self._now_s, self._event = node.host.threads.monotonic, node.host.threads.event
         self.bytes_max = config.snapshot_bytes
         self.interval_s = config.snapshot_interval_ms / 1000
-        self.bytes, self.last_s = 0, time.monotonic()
+        self.bytes, self.last_s = 0, self._now_s()
         if newest_snapshot(self.disk, self.log_path) is None:  # else the turns are as they were
             turn = turn_of(config.node_id, node.core.voters.ids)
             self.bytes = -int(self.bytes_max * turn)
             self.last_s += self.interval_s * turn
         self.last: tuple[int, int, int] | None = None
-        self.not_before_s = 0.0
+        self.not_before_s, self._retry_s = 0.0, RETRY_S_MIN
         self.took_ns = self.handed_over = 0
 
     def restore(self, machine: Any, reader: SnapshotReader) -> None:
@@ -91,22 +93,30 @@ class Making:
         with reader.lent():
             machine.restore(reader)
         reader.check()
-        self.bytes, self.last, self.last_s = 0, None, time.monotonic()
+        self.bytes, self.last, self.last_s = 0, None, self._now_s()
 
     def applied(self, applier: Any, batch: Any) -> None:
         """Note that a batch was applied, and make a snapshot if one is due."""
         self.bytes += batch.size
         self.last = batch.last_offset + 1, batch.leader_epoch, batch.max_timestamp
         if self.bytes >= self.bytes_max:
-            self.look(applier, time.monotonic())
+            self.look(applier)
 
-    def look(self, applier: Any, now_s: float) -> None:
+    def look(self, applier: Any) -> None:
         """Make one if it is due. A witness makes none."""
+        now_s = self._now_s()
         if self.node.witness or self.last is None or now_s < self.not_before_s:
             return
         by_time = 0 < self.interval_s <= now_s - self.last_s
         if self.bytes >= self.bytes_max or by_time:
             self._make(applier)
+
+    def wait_s(self) -> float:
+        """Return after how many seconds it is worth a look, if nothing is applied meanwhile."""
+        if self.node.witness or self.last is None or self.bytes < self.bytes_max:
+            return RETRY_S
+        left_s: float = self.not_before_s - self._now_s()
+        return max(RETRY_S_MIN, left_s)
 
     def _make(self, applier: Any) -> None:
         assert self.last is not None
@@ -114,7 +124,6 @@ class Making:
         snapshot_id = OffsetAndEpoch(offset, epoch)
         permitted = self._ask(applier, snapshot_id)
         if permitted is None:
-            self.not_before_s = time.monotonic() + RETRY_S
             return
         controls, footer = permitted
         try:
@@ -125,20 +134,20 @@ class Making:
                 last_contained_log_timestamp=max(timestamp, 0),
                 controls=controls,
             ) as writer:
-                began_ns = time.monotonic_ns()
+                began_ns = self.node.host.monotonic_ns()
                 with writer.lent():
                     applier.calls.make(applier.machine.snapshot, writer)
-                self.took_ns = time.monotonic_ns() - began_ns
+                self.took_ns = self.node.host.monotonic_ns() - began_ns
                 writer.freeze(footer)
         except FlushFailed:
             raise  # D9
         except StorageError as error:  # no space: the log goes on without
-            self.not_before_s = time.monotonic() + RETRY_S
+            self.not_before_s = self._now_s() + RETRY_S
             text = f"no snapshot of the state machine: {error} -> again later"
             self.node.background.tell(lambda: self.node.log_line(text))
             return
-        self.bytes, self.last, self.last_s = 0, None, time.monotonic()
-        self.handed_over = 0
+        self.bytes, self.last, self.last_s = 0, None, self._now_s()
+        self.handed_over, self._retry_s = 0, RETRY_S_MIN
         self.node.background.tell(lambda: self.node.snapshots.created(snapshot_id))
 
     def _hands_over(self) -> bool:
@@ -158,13 +167,15 @@ class Making:
 
     def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> tuple[Any, Any] | None:
         """Ask the loop what belongs into the snapshot beside the state; None: not now."""
-        answered = threading.Event()
+        answered = self._event()
         answer: list[tuple[Any, Any]] = []
+        self.not_before_s = self._now_s() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, RETRY_S)
 
         def permit() -> None:
             snapshots = self.node.snapshots
-            if self._hands_over():
-                pass  # asked again later, when another replica leads
+            if self._hands_over():  # asked again later, when another replica leads
+                self.not_before_s = self._now_s() + RETRY_S
             elif snapshots.permits(snapshot_id):
                 offset = snapshot_id.offset
                 answer.append((snapshots.controls_at(offset), snapshots.footer_at(offset)))

@@ -122,8 +122,8 @@ class Rotting:
             return
         process, shadow = machine.process, self.world.oracle.shadow(machine.id)
         bound = shadow.durable
-        if process.state_machine is not None:
-            bound = min(bound, process.state_machine.applied)
+        if process.applier is not None:
+            bound = min(bound, process.applier.applied)
         among = sum(1 for each in shadow.entries if each.batch.end_offset <= bound)
         if among and self.random.random() < 0.8:
             self._flip_batch(machine, among, CRC_AT)

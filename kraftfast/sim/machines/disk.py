@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from random import Random
 from typing import NamedTuple
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
-from kraftfast.sim.machines.names import Directory, File, Unmoved
+from kraftfast.sim.machines.names import Directory, File, SharedFiles, Unmoved
 from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 from kraftfast.sim.machines.small_file import SimNewFile, SimStoredFile, SmallFile
 
@@ -40,7 +42,7 @@ class CutWrite(NamedTuple):
         return at >= 0 and self.data.startswith(data, at)
 
 
-class SimDisk(Unmoved):
+class SimDisk(Unmoved, SharedFiles):
     """The files of one simulated machine. Raises StorageError or a subclass, like the real one.
 
     Paths are absolute. Every file belongs to the machine and outlives processes.
@@ -69,6 +71,7 @@ class SimDisk(Unmoved):
         self._calls_left, self._crash_word = -1, ""
         self._fill_word, self._fill_blocks = "", 0
         self._locks: set[str] = set()
+        self._shared: set[int] = set()
         self._open: dict[int, PagedFile | str] = {}
         self._errors_seen: dict[int, int] = {}
         self._next_fd = 3
@@ -99,10 +102,22 @@ class SimDisk(Unmoved):
         """Note that the process that used this disk is gone; its page cache is not."""
         self.crash_at(-1)
         self._locks.clear()
+        self.leave_shared()
         self._open.clear()
         self.failing_syncs = self.lying_syncs = 0
         for file in self.segment_files():
             file.excluded = False
+
+    @contextmanager
+    def out_of_reach(self) -> Iterator[None]:
+        """Let no system call through: the process that would make it is gone."""
+        armed = self._calls_left, self._crash_word
+        self.crash_at(0)
+        try:
+            yield
+        finally:
+            self.leave_shared()
+            self.crash_at(*armed)
 
     def lose_power(self) -> None:
         """Only what is on the disk is left (fault 3)."""

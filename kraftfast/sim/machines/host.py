@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.link.resolver import Resolver
+from kraftfast.node.applier import embed
 from kraftfast.node.background import Background
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
@@ -89,8 +90,10 @@ class SimHost:
         return SimSignals(self._process.files)
 
     def embed(self, node: Any, state_machine: str) -> None:
-        node.applier = node.world.applier(node)
-        node.on_commit.append(node.applier.committed)
+        embed(node, node.world.state_machine(node))
+
+    def state_machine_failed(self, error: BaseException) -> None:
+        raise error
 
 
 class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
@@ -188,6 +191,7 @@ class SimIdle(Idle):  # type: ignore[misc]  # compiled
         if not ready and not ended and not process.has_offers():
             process.sleep(0 if self._has_mail() else timeout_ms)
             ready = self._poller.ready()
+        self.woke_ns = process.host.monotonic_ns()
         return ready
 
     def _has_mail(self) -> bool:

@@ -113,6 +113,7 @@ class Machine:
             prepare_bytes=self.settings.prepare_bytes,
             retention_bytes=self.settings.retention_bytes,
             retention_ms=-1,
+            snapshot_bytes=self.settings.snapshot_bytes,
             state_machine="simulated" if self.settings.snapshots in ("machine", "own") else "",
             quorum=self.settings.quorum_config(
                 self.endpoints, asked if self.settings.kraft_version else ()

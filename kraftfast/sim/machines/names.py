@@ -77,3 +77,62 @@ class Unmoved:
 
     def at(self, path: str) -> str:
         return path
+
+
+class SharedFiles:
+    """What a disk does for readers of segments that their owner goes on changing."""
+
+    # _shared: descriptors that hold the shared lock of their file.
+
+    _shared: set[int]
+
+    def paged_file(self, path: str) -> PagedFile | None:
+        raise NotImplementedError
+
+    def close_fd(self, fd: int) -> None:
+        raise NotImplementedError
+
+    def _paged(self, fd: int) -> PagedFile:
+        raise NotImplementedError
+
+    def _new_fd(self, target: PagedFile | str) -> int:
+        raise NotImplementedError
+
+    def open_to_read(self, path: str) -> int:
+        return self._new_fd(self._found(path))
+
+    def _found(self, path: str) -> PagedFile:
+        paged = self.paged_file(path)
+        if paged is None:
+            raise FileNotFoundError(path)
+        return paged
+
+    def share(self, fd: int) -> bool:
+        paged = self._paged(fd)
+        if paged.excluded:
+            return False
+        if fd not in self._shared:
+            self._shared.add(fd)
+            paged.sharers += 1
+        return True
+
+    def leave_shared(self) -> None:
+        """Take back all locks that readers held."""
+        for fd in self._shared:
+            self._paged(fd).sharers -= 1
+        self._shared.clear()
+
+    def identity(self, file: int | str) -> tuple[int, int]:
+        paged = self._paged(file) if isinstance(file, int) else self._found(file)
+        return paged.number, paged.size
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        paged = self._paged(fd)
+        end: int = min(position + size, paged.size)
+        return bytes(paged.read(position, end)) if position < end else b""
+
+    def close(self, fd: int) -> None:
+        if fd in self._shared:
+            self._shared.discard(fd)
+            self._paged(fd).sharers -= 1
+        self.close_fd(fd)

@@ -65,7 +65,7 @@ cdef class PagedFile:
     cdef readonly uint64_t size         # as processes see it
     cdef readonly uint64_t stable_size  # as a power cut leaves it
     cdef readonly list resizes
-    cdef readonly int sharers           # processes that hold its shared lock
+    cdef public int sharers             # processes that hold its shared lock
     cdef public bint excluded           # its owner holds the lock alone
     cdef readonly int errors            # failed syncs so far: each descriptor gets each once
     cdef uint8_t *cache                 # what processes see
@@ -378,7 +378,7 @@ cdef class SimSegmentFile(SegmentFile):
         return True
 
     cpdef bint exclude(self):
-        if self.paged.sharers > (1 if self.shared else 0):
+        if self.paged.sharers > <int>self.shared:
             return False
         self.paged.excluded = True
         return True

@@ -8,13 +8,14 @@ wait is over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
 from kraftfast.sim.clients.door import Door, DoorSockets
-from kraftfast.sim.clients.state_machine import SimStateMachine
+from kraftfast.sim.machines.disk import Crash
 from kraftfast.sim.machines.files import Files
 from kraftfast.sim.machines.host import SimFlusher, SimHost
 from kraftfast.sim.machines.local import SimLocalPeer
@@ -28,12 +29,12 @@ from kraftfast.sim.machines.threads import (
     leave,
     switch_to,
 )
-from kraftfast.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.core.config import QuorumConfig
     from kraftfast.core.replica import Replica
     from kraftfast.log.recovery import Recovered
+    from kraftfast.node.applier import Applier
     from kraftfast.node.storage.floor import CommittedFloor
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.machine import Machine
@@ -51,6 +52,7 @@ class Process(Node):
     """A running replica. What the world does to it goes through :meth:`enter`."""
 
     core: Replica
+    applier: Applier | None
     log: Any
     recovered: Recovered
     floor: CommittedFloor
@@ -100,12 +102,6 @@ class Process(Node):
     def rots(self) -> bool:
         """Whether the disk has changed by itself since this process opened it."""
         return self.machine.rotten and not self._opened_rotten
-
-    @property
-    def state_machine(self) -> SimStateMachine | None:
-        """What applies the log, if anything."""
-        found: SimStateMachine | None = self.applier
-        return found
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -215,9 +211,9 @@ class Process(Node):
 
     # --- threads ------------------------------------------------------------------------------
 
-    def beside_later(self, piece: Callable[[], None]) -> None:
-        """Run a job in a thread: it runs beside a blocked loop, but not in a stopped process."""
-        self.world.later(self.disk_delay_us(), self._piece, piece)
+    def beside_later(self, piece: Callable[[], None], delay_us: int) -> None:
+        """Do a piece of a thread's work: beside a blocked loop, but not in a stopped process."""
+        self.world.later(delay_us, self._piece, piece)
 
     def prepare_later(self, piece: Callable[[], None]) -> None:
         """Run the nursery's thread, which stands still while ``nursery_hangs``."""
@@ -231,7 +227,7 @@ class Process(Node):
 
     def thread_later(self, thread: SimThread, delay_us: int) -> None:
         """Let a thread go on after a while."""
-        self.world.later(delay_us, self._piece, thread.go_on)
+        self.beside_later(thread.go_on, delay_us)
 
     def disk_delay_us(self) -> int:
         """Return how long the next disk request takes: one begun as the world healed ends."""
@@ -241,7 +237,7 @@ class Process(Node):
     def _piece(self, piece: Callable[[], None]) -> None:
         if self.paused:
             self._late.append((self._piece, (piece,)))
-        elif self.alive:
+        elif self.alive and self.machine.process is self:  # else its start has failed
             self.world.guard(self, piece)
 
     # --- the flusher --------------------------------------------------------------------------
@@ -297,12 +293,6 @@ class Process(Node):
         if self.core.role == "leader":
             self.step(ev.ResignRequested(self.core.epoch))
 
-    def snapshot_made(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Report a snapshot that the state machine made to the oracle and to the core."""
-        if snapshot_id.offset > self.log.log_start_offset:
-            self.world.oracle.snapshots.created(self, snapshot_id)
-        self.snapshots.created(snapshot_id)
-
     def settle_doubt(self) -> None:
         """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
         self.uncertainty.tend(self.core)
@@ -331,5 +321,7 @@ class Process(Node):
         for file in self._maps:
             file.close()
         self._maps.clear()
-        for stack in (self._stack, *self.threads):
-            drop(stack)
+        with self.machine.disk.out_of_reach():
+            for stack in (self._stack, *self.threads):
+                with suppress(Crash):
+                    drop(stack)

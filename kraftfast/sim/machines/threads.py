@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GreenletExit", "SimThread", "SimThreads", "drop", "getcurrent", "greenlet", "leave"]
 
+HEARD_US_MAX = 200
+"""A thread goes on so much later than what it waits for, at most."""
+
 
 def is_world() -> bool:
     """Return whether the world runs now, and no stack that can be left."""
@@ -89,6 +92,45 @@ class SimQueue:
         return self._items.popleft()
 
 
+class SimEvent:
+    """``threading.Event``, for one thread that waits and a loop that sets it."""
+
+    # _set: whether it is. _waiting: the thread that waits. _turn: which wait of it: what was to
+    # end an earlier one comes too late.
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._set = False
+        self._waiting: SimThread | None = None
+        self._turn = 0
+
+    def set(self) -> None:
+        self._set = True
+        if self._waiting is not None:
+            self._end_later(self._process.world.random.randint(1, HEARD_US_MAX))
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            self._waiting, self._turn = getcurrent(), self._turn + 1
+            if timeout is not None:
+                self._end_later(max(1, int(timeout * 1e6)))
+            leave()
+        return self._set
+
+    def _end_later(self, delay_us: int) -> None:
+        turn = self._turn
+
+        def end() -> None:
+            if self._waiting is not None and turn == self._turn:
+                waiting, self._waiting = self._waiting, None
+                waiting.go_on()
+
+        self._process.beside_later(end, delay_us)
+
+
 class SimThreads:
     """See :class:`kraftfast.link.ports.Threads`."""
 
@@ -105,8 +147,15 @@ class SimThreads:
     def queue(self) -> SimQueue:
         return SimQueue(self._process)
 
+    def event(self) -> SimEvent:
+        return SimEvent(self._process)
+
     def waker(self) -> SimWaker:
         return SimWaker(self._process.files)
 
     def monotonic(self) -> float:
         return self._process.host.monotonic_ns() / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        self._process.thread_later(getcurrent(), max(1, int(seconds * 1e6)))
+        leave()

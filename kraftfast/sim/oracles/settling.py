@@ -83,7 +83,7 @@ class Settling:
                 return False
             if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
                 return False
-            if process.state_machine is not None and process.state_machine.applied != end:
+            if process.applier is not None and process.applier.applied != end:
                 return False
         return self.operator.is_satisfied(leader)
 

@@ -66,6 +66,10 @@ class WatchedProcess(Process):
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
         self.ticked |= type(event) is ev.Tick
+        if type(event) is ev.SnapshotCreated and self.applier is not None:
+            self.world.count("snapshots made")
+            if event.snapshot_id.offset > self.log.log_start_offset:
+                self.world.oracle.snapshots.created(self, event.snapshot_id)
         if type(event) is ev.RequestReceived and isinstance(event.request, VoteRequest):
             self._asked[event.source] = event.request
         role = self.core.role
