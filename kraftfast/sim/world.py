@@ -20,7 +20,7 @@ from kraftfast.sim.clients.idempotent import IdempotentProducer
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.clients.operator import Operator
 from kraftfast.sim.clients.remote_clients import RemoteClient, programs
-from kraftfast.sim.clients.state_machine import SimStateMachine
+from kraftfast.sim.clients.state_machine import Asker, SimStateMachine
 from kraftfast.sim.faults.lost_majority import SilentOracle, Survivors
 from kraftfast.sim.faults.nemesis import Nemesis
 from kraftfast.sim.machines.disk import Crash
@@ -112,6 +112,7 @@ class World(Settling):
         self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
+        self.askers = [Asker(self)] if settings.snapshots == "machine" else []
 
     def machine(self, id: int) -> Machine:
         """Return the machine of a replica."""
@@ -335,7 +336,7 @@ class World(Settling):
                 self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
         for machine in self.machines:
             self.start_later(machine, self.random.randint(1, 30_000))
-        for clients in (self.producers, self.readers, self.consumers):
+        for clients in (self.producers, self.readers, self.consumers, self.askers):
             for client in clients:
                 client.start()
         for program in self.programs:

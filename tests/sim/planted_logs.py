@@ -8,13 +8,15 @@ from typing import Any
 from kraftfast.core import on_tick
 from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
-from kraftfast.sim.clients import state_machine
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
+from kraftfast.record.batch import batch_at
+from kraftfast.sim.clients.state_machine import SimStateMachine
 from kraftfast.sim.machines.host import SimFlusher
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.oracles.shadow import Identity, Shadow
-from kraftfast.types import KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
+from kraftfast.types import NO_NODE, KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 
 # --- a log ----------------------------------------------------------------------------------------
@@ -335,28 +337,53 @@ def snapshot_says_other_voters(scene: Scene) -> None:
 
 @plant("I8: snapshot {} of {}: {}", with_state)
 def snapshot_of_another_state(scene: Scene) -> None:
-    scene.oracle.snapshots.states[newest(scene).offset] ^= 1
+    at, states = newest(scene).offset, scene.oracle.snapshots.states
+    states[max(each for each in states if each <= at)] ^= 1
     stands(scene, newest(scene))
 
 
-@plant("I8: snapshot {} holds the state at {}", with_state)
-def snapshot_under_a_wrong_name(scene: Scene) -> None:
-    machine = scene.other.state_machine
-    assert machine is not None
-    machine.applied = 0
-    ids = [newest(scene)]
-    moved = ids[0]._replace(offset=ids[0].offset + 1)
-    opened = state_machine.open_snapshot
-    scene.patch.setattr(state_machine, "snapshot_ids", lambda *words: [moved])
-    scene.patch.setattr(
-        state_machine, "open_snapshot", lambda disk, path, _: opened(disk, path, ids[0])
-    )
-    machine._restore()
+@plant("I8: snapshot {} holds another state: that at {}", with_state)
+def snapshot_of_a_state_that_never_was(scene: Scene) -> None:
+    machine, states = machine_of(scene, scene.other), scene.oracle.snapshots.states
+    at = newest(scene)
+    states[max(each for each in states if each <= at.offset)] ^= 1
+    with open_snapshot(scene.other.disk, scene.other.directory.log_path, at) as reader:
+        machine.restore(reader)
 
 
-@plant("I19: {} follows {}", with_state)
+def machine_of(scene: Scene, process: Process) -> SimStateMachine:
+    """The state machine of a replica, which takes no time from now on."""
+    assert process.applier is not None
+    machine = process.applier.machine
+    assert isinstance(machine, SimStateMachine)
+    scene.patch.setattr(machine, "_pause", lambda: None)
+    return machine
+
+
+@plant("I19: {} applies {} after {}", with_state)
 def state_machine_skips(scene: Scene) -> None:
-    machine = scene.other.state_machine
-    assert machine is not None
-    entry = scene.shadow.entries[-1]
-    machine._apply(scene.oracle.contents[entry.batch.epoch, entry.batch.base_offset])
+    machine, last = machine_of(scene, scene.other), scene.shadow.entries[-1].batch
+    machine.applied = 0
+    machine.apply(batch_at(scene.oracle.contents[last.epoch, last.base_offset]))
+
+
+@plant("I19: {} is told of {} in {} after {}", with_state)
+def state_machine_forgets_its_leader(scene: Scene) -> None:
+    machine_of(scene, scene.other).leader_changed(NO_NODE, scene.epoch)
+
+
+@plant("I19: {} hears that it leads at {}, its epoch begins at {}", with_state)
+def state_machine_leads_too_early(scene: Scene) -> None:
+    machine, leader = machine_of(scene, scene.leader), scene.leader
+    assert leader.applier is not None
+    machine._told, leader.applier.applied = (NO_NODE, 0), -1
+    machine.leader_changed(leader.id, scene.epoch)
+
+
+@plant("I20: {} answers for {} with its state at {}", with_state)
+def state_machine_answers_too_early(scene: Scene) -> None:
+    assert scene.other.applier is not None
+    applied, machine = scene.other.applier.applied, machine_of(scene, scene.other)
+    answer = {"value": machine.query(), "applied": applied}
+    scene.world.askers[0].told(scene.other, applied, answer)  # it may
+    scene.world.askers[0].told(scene.other, applied + 1, answer)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
     from kraftfast.record.batch import BatchView
     from kraftfast.sim.machines.process import Process
+    from kraftfast.sim.world import World
 
 TURN_BYTES = 20_000
+ASK_EVERY_US = 30_000
 FILLER_BYTES = 700
 _BATCH = struct.Struct(">qqiI")
 
@@ -92,3 +94,44 @@ class SimStateMachine(StateMachine):
 
     def _pause(self) -> None:
         self.process.host.threads.sleep(self.process.disk_delay_us() / 1e6)
+
+
+class Asker:
+    """Asks state machines for what was acknowledged before, as ``quorum.query`` does (I20)."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def start(self) -> None:
+        """Ask from now on, again and again."""
+        self.world.later(self.world.random.randint(1, ASK_EVERY_US), self._again)
+
+    def _again(self) -> None:
+        world = self.world
+        if world.survivors is not None:
+            return  # what was acknowledged may be gone
+        running = [each.process for each in world.machines if each.process is not None]
+        if running:
+            process, at_least = world.random.choice(running), world.acknowledged_end
+            process.enter(self.ask, process, at_least)
+        self.start()
+
+    def ask(self, process: Process, at_least: int) -> None:
+        """Ask one replica for its state; a leader that is deposed may never come that far."""
+        assert process.applier is not None
+        process.applier.ask(
+            lambda: [], at_least, lambda answer: self.told(process, at_least, answer)
+        )
+
+    def told(self, process: Process, at_least: int, answer: dict[str, Any]) -> None:
+        """Take an answer; it may be that nothing came in time."""
+        if self.world.survivors is not None or "value" not in answer:
+            self.world.count("questions given up")
+            return
+        self.world.count("questions answered")
+        came_to, digest = answer["value"]
+        oracle = self.world.oracle.snapshots
+        require(
+            answer["applied"] >= at_least and digest == oracle.state_at(answer["applied"]),
+            f"I20: {process.id} answers for {at_least} with its state at {came_to}",
+        )
