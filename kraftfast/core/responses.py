@@ -12,6 +12,7 @@ from kraftfast.core.elections.epochs import answer_goes_too_far, has_no_record
 from kraftfast.core.elections.leader_identity import leave, may_follow
 from kraftfast.core.elections.superseded import hear_of_voters
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
+from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
@@ -61,18 +62,18 @@ def _learn(
 ) -> Outcome:
     if response.error is not NONE:
         return FAILED
-    epoch, leader_id, error = (
+    epoch, leader_id, identity, error = (
         response.leader_epoch,
         response.leader_id,
+        response.leader_identity,
         response.partition_error,
     )
     if epoch < state.epoch or error is UNKNOWN_LEADER_EPOCH:
         return DONE
-    if epoch > state.epoch and leader_id == state.local.id and state.log.end_offset == 0:
-        leader_id = NO_NODE  # this id led, on a disk that was replaced (D23)
+    if leader_id == state.local.id and forgot_that_it_led(state, epoch):
+        leader_id, identity = NO_NODE, UNSAID
     if answer_goes_too_far(state, epoch, now_ms) or not state.is_consistent(epoch, leader_id):
         return FAILED
-    identity = response.leader_identity
     follows = epoch == state.epoch and leader_id == state.leader_id and state.follower is not None
     if not follows or identity is not UNSAID:  # a campaign remembers its leader: asked anew (D23)
         if not may_follow(state, epoch, leader_id, identity):
@@ -92,3 +93,14 @@ def _learn(
     if error in _LEAVES_ALONE:
         return FAILED
     return PROCEED
+
+
+def forgot_that_it_led(state: ReplicaState, epoch: int) -> bool:
+    """Return whether it can be true that this id leads ``epoch``, though nothing here says so.
+
+    On a disk that was replaced (D23), or before an end that came between the news of its election
+    and the write of it. It leads that epoch no more; who tells of it may still elect it (L1).
+    """
+    if epoch > state.epoch:
+        return state.log.end_offset == 0
+    return state.role not in (Role.LEADER, Role.RESIGNED)

@@ -20,7 +20,7 @@ from kraftfast.core.roles import (
     transition_picture,
 )
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, ReplicaKey, Voter, VoterSet
+from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
 from tests.core.replicas import (
     candidate,
     correlation_of,
@@ -427,3 +427,23 @@ def test_ranks_leave_the_dead_out() -> None:
     assert [voters.rank(id, without=8) for id in (3, 5)] == [0, 1]
     assert voters.others(key(5)) == (3, 8)
     assert (VoterSet.of(1).majority, voters.majority, VoterSet.of(1, 2, 3, 4).majority) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("directory_id", [ZERO_UUID, directory(1), directory(9)])
+def test_who_forgot_that_it_led_is_elected_again(directory_id: bytes) -> None:
+    """Found by a seed: a leader crashed after it had told of itself, before that was written.
+
+    Who followed it named it in every answer, and the answers counted for nothing: with the third
+    voter dead nobody was ever elected.
+    """
+    it = started(epoch=5, voted=1, log=((4, 10),))
+    it.step(ev.Tick(), 2000)
+    identity = msg.UNSAID._replace(directory_id=directory_id)
+    answer = msg.VoteResponse(
+        leader_id=1, leader_epoch=5, vote_granted=True, leader_identity=identity
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2001)
+    assert (it.role, it.epoch, it.leader_id) == ("candidate", 6, -1)
+    it.check_invariants()
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2002)
+    assert it.role == "candidate", "that was an answer of the epoch before"
