@@ -32,9 +32,9 @@ def quorum_state_is_not_synced(scene: Scene) -> None:
     scene.oracle.persisted(scene.other)
 
 
-@plant("D5: {} appends in {} before that is on its disk")
-def leader_appends_before_its_epoch_is_written(scene: Scene) -> None:
-    scene.promises(None)
+@plant("D5: {} appends in {}, and its disk says {}")
+def leader_appends_before_its_leadership_is_written(scene: Scene) -> None:
+    scene.promises(QuorumState(scene.epoch, -1, scene.leader.machine.key))
     scene.oracle.appends(scene.leader, scene.epoch)
 
 

@@ -378,10 +378,9 @@ class Oracle:
             self.leaders.get(epoch) is process,
             f"I13: {process.id} appends in epoch {epoch}, which it does not lead",
         )
-        require(
-            self._promised_epoch(process) >= epoch,
-            f"D5: {process.id} appends in {epoch} before that is on its disk",
-        )
+        stable = self.stable_promise(process.machine) or QuorumState(-1)
+        leads = stable.epoch > epoch or (stable.epoch == epoch and stable.leader_id == process.id)
+        require(leads, f"D5: {process.id} appends in {epoch}, and its disk says {stable}")
 
     # --- what is committed ----------------------------------------------------------------------
 
