@@ -39,6 +39,7 @@ static int stay(kf_stay_awake *v, uint64_t *looked_ns) {
     *looked_ns = now_ns;
     if (state == ASLEEP) {
         kf_futex_wait(&v->state, ASLEEP, KF_LINGER_US);
+        *looked_ns = 0; /* a sleep is no wait for a processor */
         uint64_t slept_us = (kf_now_ns() - now_ns) / 1000;
         return slept_us < KF_LINGER_US || !change(v, ASLEEP, NO_THREAD);
     }
@@ -98,7 +99,7 @@ static void start(kf_stay_awake *v) {
     atomic_fetch_add(&v->holders, 1);
     atomic_store(&v->state, AWAKE);
     if (kf_thread_start(&thread, "kf-stay-awake", run, v)) {
-        atomic_store(&v->state, NO_THREAD); /* it only runs slower without it */
+        atomic_store(&v->state, FORBIDDEN); /* too many threads: it only runs slower without it */
         release(v);
     } else {
         pthread_detach(thread);

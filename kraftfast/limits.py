@@ -63,7 +63,7 @@ PARKED_FETCHES_MAX = 4096  # I25: above it a Fetch is answered at once
 IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
 """How long the loop looks around before it blocks, while something was in flight, microseconds.
 
-For as long no processor halts (``cext/stay_awake.h``)."""
+With ``poll`` no processor halts for as long (``cext/stay_awake.h``)."""
 
 # --- state machines ---
 QUERY_BYTES_MAX = 16 * 1024 * 1024  # of a question or an answer, packed

@@ -64,9 +64,10 @@ class Loop:
         self._turns = 0
         self._progress = 0
         self._tended_ms = -1
-        if self.spin_us:
+        self._latency_fd = -1
+        if node.config.idle == "poll":
             node.idle.stay_awake(self.spin_us)
-        self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
+            self._latency_fd = _hold_cpu_latency()
         node.background.attach(self)
         self.signals = node.host.signals()
         self.watch(self.signals.fileno(), select.EPOLLIN, lambda _events: self._signalled())

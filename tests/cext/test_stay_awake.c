@@ -120,6 +120,23 @@ static void asleep_then_awake(void) {
     kf_stay_awake_free(awake);
 }
 
+/* A thread that is woken is there for what woke it. */
+static void a_long_sleep_is_no_starvation(void) {
+    awake = kf_stay_awake_new(-1);
+    int stays = 0;
+    for (int ms = 0; !stays && ms < GIVE_UP_MS; ms += 100) {
+        keep(1);
+        sleep_ms(60); /* asleep by now, where others do not keep it from that */
+        int made = atomic_load(&asked);
+        uint64_t used = used_ns();
+        keep(50000000);
+        sleep_ms(15);
+        stays = used && used_ns() > used + 2000000 && atomic_load(&asked) == made;
+    }
+    CHECK(stays);
+    kf_stay_awake_free(awake);
+}
+
 /* What is freed while the thread is awake, or has just been started, is left to it. */
 static void freed_while_awake(void) {
     for (int i = 0; i < 50; i++) {
@@ -202,6 +219,7 @@ static void none_on_a_busy_machine(void) {
 static const test_case cases[] = {
     {"awake_for_a_while_then_gone", awake_for_a_while_then_gone},
     {"asleep_then_awake", asleep_then_awake},
+    {"a_long_sleep_is_no_starvation", a_long_sleep_is_no_starvation},
     {"freed_while_awake", freed_while_awake},
     {"gives_way_to_everybody", gives_way_to_everybody},
     {"none_where_a_low_priority_is_forbidden", none_where_a_low_priority_is_forbidden},

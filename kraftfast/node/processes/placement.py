@@ -1,7 +1,6 @@
 """Which processor a replica runs on, where a host has fewer processors than replicas.
 
-A thread that keeps processors from halting (cext/stay_awake.h) makes each of them look busy: so
-the kernel leaves a thread that wakes where it was: all replicas gather on the processor the disk
+The kernel leaves a thread that wakes where it was: all replicas gather on the processor the disk
 interrupts, and the other one idles. profiles/README.md has the measurement.
 """
 
