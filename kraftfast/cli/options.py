@@ -174,7 +174,7 @@ idle = click.option(
     type=click.Choice(["block", "hybrid", "spin", "poll"]),
     default="hybrid",
     show_default=True,
-    help="How long a replica looks around before it sleeps; poll also keeps CPUs awake, for hosts without other work.",
+    help="How long a replica looks around before it sleeps; poll also keeps CPUs awake.",
 )
 processors = click.option(
     "--processors",

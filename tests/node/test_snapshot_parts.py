@@ -57,10 +57,7 @@ class AtOnce:
 
 
 class FakeThreads:
-    """A clock that stands still until it is set."""
-
-    s = 1000.0
-    event = threading.Event
+    s, event = 1000.0, threading.Event
 
     def monotonic(self) -> float:
         return self.s

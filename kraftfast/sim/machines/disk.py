@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from random import Random
-from typing import NamedTuple
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
-from kraftfast.sim.machines.names import Directory, File, SharedFiles, Unmoved
+from kraftfast.sim.machines.names import CutWrite, Directory, File, SharedFiles, Unmoved
 from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 from kraftfast.sim.machines.small_file import SimNewFile, SimStoredFile, SmallFile
 
@@ -28,18 +27,6 @@ NO_LIMIT = 1 << 40
 
 class Crash(BaseException):
     """The process ends here, inside a system call. Not an ``Exception``: none may eat it."""
-
-
-class CutWrite(NamedTuple):
-    """A pwrite into a segment in which its process stopped: a part of it reached the file."""
-
-    position: int
-    data: bytes
-
-    def holds(self, position: int, data: bytes) -> bool:
-        """Return whether these bytes were to be written there."""
-        at = position - self.position
-        return at >= 0 and self.data.startswith(data, at)
 
 
 class SimDisk(Unmoved, SharedFiles):

@@ -1,4 +1,4 @@
-"""The names of a simulated disk, as processes see them and as they are on the disk."""
+"""The names of a simulated disk, as processes see them and as they are on it, and its readers."""
 
 from __future__ import annotations
 
@@ -77,6 +77,18 @@ class Unmoved:
 
     def at(self, path: str) -> str:
         return path
+
+
+class CutWrite(NamedTuple):
+    """A pwrite into a segment in which its process stopped: a part of it reached the file."""
+
+    position: int
+    data: bytes
+
+    def holds(self, position: int, data: bytes) -> bool:
+        """Return whether these bytes were to be written there."""
+        at = position - self.position
+        return at >= 0 and self.data.startswith(data, at)
 
 
 class SharedFiles:
