@@ -62,18 +62,18 @@ def _learn(
 ) -> Outcome:
     if response.error is not NONE:
         return FAILED
-    epoch, leader_id, identity, error = (
+    epoch, leader_id, error = (
         response.leader_epoch,
         response.leader_id,
-        response.leader_identity,
         response.partition_error,
     )
     if epoch < state.epoch or error is UNKNOWN_LEADER_EPOCH:
         return DONE
     if leader_id == state.local.id and forgot_that_it_led(state, epoch):
-        leader_id, identity = NO_NODE, UNSAID
+        leader_id = NO_NODE  # what is said of the voters counts all the same (D23)
     if answer_goes_too_far(state, epoch, now_ms) or not state.is_consistent(epoch, leader_id):
         return FAILED
+    identity = response.leader_identity
     follows = epoch == state.epoch and leader_id == state.leader_id and state.follower is not None
     if not follows or identity is not UNSAID:  # a campaign remembers its leader: asked anew (D23)
         if not may_follow(state, epoch, leader_id, identity):

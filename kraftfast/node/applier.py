@@ -8,12 +8,19 @@ loop little; one call that does not let go of the interpreter stops it for as lo
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
-from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange, StorageError
+from kraftfast.errors import (
+    CorruptLog,
+    FlushFailed,
+    InvalidOption,
+    OffsetOutOfRange,
+    StorageError,
+)
 from kraftfast.log.reading.held_segment import OwnerBusy
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
@@ -59,7 +66,8 @@ class Applier:
     # machine: the user's; calls: of it. host: where the replica runs. log_path: its segments.
     # fail: called in the loop with an error of the storage, which ends the replica there. applied:
     # read by others, written here.
-    # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order.
+    # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order, which
+    # _lock guards. error: of the storage, which has ended the thread.
     # _questions: waiting, in order. _news: set when any of these changed.
 
     def __init__(
@@ -76,6 +84,8 @@ class Applier:
         self.applied = 0
         self._committed = -1
         self._changes: deque[tuple[int, int, int]] = deque()
+        self._lock = threading.Lock()
+        self.error: FlushFailed | CorruptLog | None = None
         self._questions: deque[Question] = deque()
         self._news = host.threads.event()
         self.ending = False
@@ -98,7 +108,10 @@ class Applier:
 
     def leader_changed(self, leader_id: int, epoch: int, after_offset: int) -> None:
         """Pass a new leader on, once everything below ``after_offset`` was applied."""
-        self._changes.append((after_offset, leader_id, epoch))
+        with self._lock:
+            while self._changes and self._changes[-1][2] < epoch:
+                self._changes.pop()  # what it waits for may be cut: it would wait for ever
+            self._changes.append((after_offset, leader_id, epoch))
         self._news.set()
 
     def ask(
@@ -111,6 +124,12 @@ class Applier:
         until = self.host.threads.monotonic() + QUESTION_S_MAX
         self._questions.append(Question(args, at_least, answer, until))
         self._news.set()
+
+    def end(self) -> None:
+        """Apply nothing more. Raises what has ended the thread, if the storage has (D9)."""
+        self.close()
+        if self.error is not None:
+            raise self.error
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Apply nothing more."""
@@ -127,14 +146,22 @@ class Applier:
                 self._restore()
                 while not self.ending:
                     self._turn(reader)
-            self.machine.begin_shutdown()
-        except StorageError as error:  # of the replica: it ends as for any of them (D9)
+            self._call(self.machine.begin_shutdown)
+        except (FlushFailed, CorruptLog) as error:  # of the replica: final, as any of them (D9)
+            self.error = error
             self.fail(error)
-        except BaseException as error:  # noqa: BLE001 - the machine's, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the machine's, or what a fresh start mends
             self.host.state_machine_failed(error)
 
+    def _call(self, method: Callable[..., object], *args: Any) -> None:
+        """Call the machine; no error of its own is one of the replica's storage."""
+        try:
+            self.calls.make(method, *args)
+        except StorageError as error:
+            raise RuntimeError(f"the state machine raised {error!r}") from error
+
     def _reader(self) -> LogReader:
-        return LogReader(self.log_path, disk=self.host.disk, sleep=self.host.threads.sleep)
+        return LogReader(self.log_path, disk=self.host.disk, waits=self.host.threads)
 
     def _turn(self, reader: LogReader) -> None:
         """Do all that there is to do, then wait for more."""
@@ -184,7 +211,7 @@ class Applier:
         for batch in reader.batches(self.applied, self._committed):
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
-                self.calls.make(self.machine.apply, batch)
+                self._call(self.machine.apply, batch)
             self.applied = batch.last_offset + 1
             if self.making is not None:
                 self.making.applied(self, batch)
@@ -195,9 +222,14 @@ class Applier:
                 return
 
     def _pass_on_changes(self) -> None:
-        while self._changes and self._changes[0][0] <= self.applied:
-            _, leader_id, epoch = self._changes.popleft()
-            self.calls.make(self.machine.leader_changed, leader_id, epoch)
+        while (change := self._due_change()) is not None:
+            self._call(self.machine.leader_changed, *change)
+
+    def _due_change(self) -> tuple[int, int] | None:
+        with self._lock:
+            if self._changes and self._changes[0][0] <= self.applied:
+                return self._changes.popleft()[1:]
+        return None
 
     def _answer_questions(self) -> None:
         for _ in range(len(self._questions)):

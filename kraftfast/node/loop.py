@@ -144,6 +144,8 @@ class Loop:
                     self._rest()
                 if self.stop_at_ms is not None and node.now_ms() >= self.stop_at_ms:
                     break
+            if node.applier is not None:
+                node.applier.end()  # while a flush that fails in it still counts (D9)
         except FlushFailed:
             self._close_doors()
             node.abandon()

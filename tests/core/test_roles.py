@@ -20,7 +20,7 @@ from kraftfast.core.roles import (
     transition_picture,
 )
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
+from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tests.core.replicas import (
     candidate,
     correlation_of,
@@ -447,3 +447,19 @@ def test_who_forgot_that_it_led_is_elected_again(directory_id: bytes) -> None:
     it.check_invariants()
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2002)
     assert it.role == "candidate", "that was an answer of the epoch before"
+
+
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_what_is_said_of_the_voters_counts_where_this_id_is_named(epoch: int) -> None:
+    """Found by a reviewer: two replaced disks began a second log beside committed records (D23)."""
+    it = started(epoch=epoch)
+    identity = msg.LeaderIdentity(directory(9), OffsetAndEpoch(1, 4), True)
+    answer = msg.FetchResponse(
+        partition_error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=1, leader_epoch=5,
+        leader_identity=identity,
+    )  # fmt: skip
+    asked = it._state.peers.fetching
+    assert asked is not None and not it._state.superseded
+    it.step(ev.ResponseReceived(asked.id, asked.correlation, answer), 1)
+    assert it._state.superseded and it.epoch == 5
+    it.check_invariants()

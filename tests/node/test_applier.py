@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import CorruptLog, StorageError
+from kraftfast.errors import CorruptLog, FlushFailed, StorageError
 from kraftfast.log.reading import held_segment
 from kraftfast.node.applier import Applier, embed
 from kraftfast.node.host import LocalHost
@@ -103,10 +103,60 @@ def test_a_leader_that_is_known_is_not_forgotten_in_its_epoch() -> None:
         effect = SimpleNamespace(role=role, leader_id=leader_id, epoch=epoch)
         for call in node.on_role:
             call(effect)
-    node.applier.committed(0)
-    until(lambda: len(told) == 5)
+        until(lambda: not node.applier._changes)
+    node.applier.end()
     assert told == [(-1, 1), (2, 1), (-1, 2), (1, 2), (-1, 3)]
-    node.applier.close()
+
+
+def test_what_the_machine_raises_is_no_damage_of_the_replica(tmp_path: Path) -> None:
+    """Found by a reviewer: an error of another log that it reads kept the replica down (D9)."""
+    home, applier, failures = applied(tmp_path / "replica")
+    raised: list[BaseException] = []
+    applier.host.state_machine_failed = raised.append  # type: ignore[method-assign]
+
+    def apply(batch: Any) -> None:
+        raise CorruptLog("another log", "there", 0, 0)
+
+    applier.machine.apply = apply  # type: ignore[method-assign]
+    applier.start()
+    applier.committed(3)
+    until(lambda: raised)
+    assert isinstance(raised[0], RuntimeError) and "another log" in str(raised[0])
+    assert failures == []
+    applier.end()
+
+
+def test_a_flush_that_fails_at_the_end_is_told(tmp_path: Path) -> None:
+    """Found by a reviewer: a replica ended as if everything were on disk (D9)."""
+    home, applier, failures = applied(tmp_path / "replica")
+
+    def begin_shutdown() -> None:
+        raise_from_within()
+
+    def raise_from_within() -> None:
+        raise FlushFailed("fsync of a snapshot failed")
+
+    applier._call = lambda method, *args: method(*args)  # type: ignore[method-assign]
+    applier.machine.begin_shutdown = begin_shutdown  # type: ignore[method-assign]
+    applier.start()
+    with pytest.raises(FlushFailed):
+        applier.end()
+    assert len(failures) == 1
+    applier.close()  # once more says nothing
+
+
+def test_a_leader_of_an_epoch_that_is_over_is_not_waited_for(tmp_path: Path) -> None:
+    """Found by a reviewer: what it had appended was cut, and no later leader was told of."""
+    home, applier, failures = applied(tmp_path / "replica")
+    told: list[tuple[int, int]] = []
+    applier.machine.leader_changed = lambda *words: told.append(words)  # type: ignore
+    applier.leader_changed(1, 5, 100)
+    applier.leader_changed(-1, 6, 0)
+    applier.leader_changed(2, 6, 0)
+    applier.start()
+    until(lambda: len(told) == 2)
+    assert told == [(-1, 6), (2, 6)] and failures == []
+    applier.end()
 
 
 def applied(path: Path) -> tuple[Home, Applier, list[StorageError]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from typing import Protocol
 
 from kraftfast import limits
 from kraftfast.errors import StorageError
@@ -28,6 +28,16 @@ Mark = tuple[int, int]
 """Offset and epoch, or two offsets."""
 
 
+class Waits(Protocol):
+    """How a reader waits: the module ``time``, or the threads of its host."""
+
+    def monotonic(self) -> float:
+        """Return the time since some moment, seconds."""
+
+    def sleep(self, seconds: float, /) -> object:
+        """Pause this thread."""
+
+
 class OwnerBusy(StorageError):
     """The owner of a segment is at work on it, and its disk may be slow: try again."""
 
@@ -35,8 +45,7 @@ class OwnerBusy(StorageError):
 class HeldSegment(CopiedFile):
     """A segment file; until :meth:`close` its owner neither trims nor recycles it.
 
-    ``sleep``: pauses this thread for so many seconds. Raises FileNotFoundError, StorageError;
-    OwnerBusy after ``OWNER_BUSY_S_MAX``.
+    Raises FileNotFoundError, StorageError; OwnerBusy after ``OWNER_BUSY_S_MAX``.
     """
 
     # base_offset: by its name. fd: of the file, with the lock. identity: (inode, size) when it
@@ -49,13 +58,13 @@ class HeldSegment(CopiedFile):
         directory: str,
         base_offset: int,
         disk: Disk = DISK,
-        sleep: Callable[[float], object] = time.sleep,
+        waits: Waits = time,
     ) -> None:
         self.fd, self.disk = -1, disk
         self.base_offset = base_offset
         self.stem = os.path.join(directory, segment_name(base_offset))
         self.path = self.stem + LOG_SUFFIX
-        self._open(sleep)
+        self._open(waits)
         super().__init__(self.path, self.fd, disk=disk)
         page = self.page()
         self.generation = page[0] if page else 0
@@ -63,8 +72,8 @@ class HeldSegment(CopiedFile):
         self.last = base_offset, 0
         self.index: bytes | None = None
 
-    def _open(self, sleep: Callable[[float], object]) -> None:
-        left_s = OWNER_BUSY_S_MAX
+    def _open(self, waits: Waits) -> None:
+        deadline = waits.monotonic() + OWNER_BUSY_S_MAX
         while True:
             self.fd = self.disk.open_to_read(self.path)
             try:
@@ -73,10 +82,9 @@ class HeldSegment(CopiedFile):
             except OSError as error:
                 raise storage_error("cannot read", self.path, error) from None
             self.close()
-            if left_s <= 0:
+            if waits.monotonic() >= deadline:
                 raise OwnerBusy(f"{self.path} stays locked by its owner")
-            left_s -= OWNER_BUSY_PAUSE_S
-            sleep(OWNER_BUSY_PAUSE_S)
+            waits.sleep(OWNER_BUSY_PAUSE_S)
 
     def _hold(self) -> bool:
         """Lock it; False if its owner is at work on the file or has just replaced it."""

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
 from kraftfast.log import scan
 from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.log.reading.copied_file import FIRST_READ_BYTES, SPAN_BYTES
-from kraftfast.log.reading.held_segment import HeldSegment
+from kraftfast.log.reading.held_segment import HeldSegment, Waits
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
@@ -56,7 +56,7 @@ class LogReader:
     ``log_path`` holds the segments (``DIR/<topic>-<partition>``). ``verify_crc``: check every batch
     that is handed out; :meth:`columns` always does. Not thread-safe. Batches, spans and columns
     are copies: they stay valid, also after :meth:`close`, whatever becomes of the files. ``disk``
-    and ``sleep`` are for a replica that reads its own log.
+    and ``waits`` are for a replica that reads its own log.
 
     Raises StorageError if the directory cannot be read. Give a live log's high watermark as
     ``end_offset``: what lies beyond may be cut again.
@@ -79,11 +79,11 @@ class LogReader:
         verify_crc: bool = True,
         *,
         disk: Disk = DISK,
-        sleep: Callable[[float], object] = time.sleep,
+        waits: Waits = time,
     ) -> None:
         self.log_path = os.fspath(log_path)
         self.verify_crc = verify_crc
-        self._disk, self._sleep = disk, sleep
+        self._disk, self._waits = disk, waits
         self._held: dict[int, HeldSegment] = {}
         self._checked_end: tuple[HeldSegment, int, int, int] | None = None
         self._copied: tuple[HeldSegment, Span] | None = None
@@ -238,7 +238,7 @@ class LogReader:
             segment.close()
             segment = None
         if segment is None:
-            segment = HeldSegment(self.log_path, base_offset, self._disk, self._sleep)
+            segment = HeldSegment(self.log_path, base_offset, self._disk, self._waits)
         self._held[base_offset] = segment
         while len(self._held) > HELD_SEGMENTS_MAX:
             self._held.pop(next(iter(self._held))).close()
