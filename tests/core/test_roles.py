@@ -429,37 +429,37 @@ def test_ranks_leave_the_dead_out() -> None:
     assert (VoterSet.of(1).majority, voters.majority, VoterSet.of(1, 2, 3, 4).majority) == (1, 2, 3)
 
 
-@pytest.mark.parametrize("directory_id", [ZERO_UUID, directory(1), directory(9)])
-def test_who_forgot_that_it_led_is_elected_again(directory_id: bytes) -> None:
+def test_who_forgot_that_it_led_is_elected_again() -> None:
     """Found by a seed: a leader crashed after it had told of itself, before that was written.
 
     Who followed it named it in every answer, and the answers counted for nothing: with the third
     voter dead nobody was ever elected.
     """
-    it = started(epoch=5, voted=1, log=((4, 10),))
-    it.step(ev.Tick(), 2000)
-    identity = msg.UNSAID._replace(directory_id=directory_id)
-    answer = msg.VoteResponse(
-        leader_id=1, leader_epoch=5, vote_granted=True, leader_identity=identity
-    )
-    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2001)
-    assert (it.role, it.epoch, it.leader_id) == ("candidate", 6, -1)
-    it.check_invariants()
-    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2002)
-    assert it.role == "candidate", "that was an answer of the epoch before"
+    for directory_id in (ZERO_UUID, directory(1), directory(9)):
+        it = started(epoch=5, voted=1, log=((4, 10),))
+        it.step(ev.Tick(), 2000)
+        identity = msg.UNSAID._replace(directory_id=directory_id)
+        answer = msg.VoteResponse(
+            leader_id=1, leader_epoch=5, vote_granted=True, leader_identity=identity
+        )
+        it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2001)
+        assert (it.role, it.epoch, it.leader_id) == ("candidate", 6, -1)
+        it.check_invariants()
+        it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2002)
+        assert it.role == "candidate", "that was an answer of the epoch before"
 
 
-@pytest.mark.parametrize("epoch", [0, 5])
-def test_what_is_said_of_the_voters_counts_where_this_id_is_named(epoch: int) -> None:
+def test_what_is_said_of_the_voters_counts_where_this_id_is_named() -> None:
     """Found by a reviewer: two replaced disks began a second log beside committed records (D23)."""
-    it = started(epoch=epoch)
-    identity = msg.LeaderIdentity(directory(9), OffsetAndEpoch(1, 4), True)
-    answer = msg.FetchResponse(
-        partition_error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=1, leader_epoch=5,
-        leader_identity=identity,
-    )  # fmt: skip
-    asked = it._state.peers.fetching
-    assert asked is not None and not it._state.superseded
-    it.step(ev.ResponseReceived(asked.id, asked.correlation, answer), 1)
-    assert it._state.superseded and it.epoch == 5
-    it.check_invariants()
+    for epoch in (0, 5):
+        it = started(epoch=epoch)
+        identity = msg.LeaderIdentity(directory(9), OffsetAndEpoch(1, 4), True)
+        answer = msg.FetchResponse(
+            partition_error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=1, leader_epoch=5,
+            leader_identity=identity,
+        )  # fmt: skip
+        asked = it._state.peers.fetching
+        assert asked is not None and not it._state.superseded
+        it.step(ev.ResponseReceived(asked.id, asked.correlation, answer), 1)
+        assert it._state.superseded and it.epoch == 5
+        it.check_invariants()

@@ -224,7 +224,9 @@ def a_latecomer_catches_up_with_short_logs(seed: int) -> None:
     )  # fmt: skip
     leader = shortened(quorum)
     victim, counts = followers(quorum, leader)[0], quorum.world.counts
-    quorum.world.operator.replace_disk(quorum.world.machine(victim))
+    machine = quorum.world.machine(victim)
+    quorum.world.operator.replace_disk(machine)
+    quorum.wait(lambda: machine.process is not None)
     made, installed = counts["snapshots made"], counts["snapshots installed"]
     quorum.world.run(800)
     target = quorum.highest()
