@@ -283,7 +283,7 @@ def test_what_is_not_this_quorums(tmp_path: Path, program: Callable[..., Program
     servers.serve(1)
     wait_for(lambda: run("quorum", "describe", *servers.where, "--status").returncode == 0)
     servers.format(2, "--no-initial-controllers")
-    add = ("quorum", "add-controller", *servers.where, "--timeout", 20)
+    add = ("quorum", "add-controller", *servers.where, "--timeout", 6)
     assert "did not answer" in fails(run(*add, "-c", tmp_path / "2.properties"), 15)
     assert "start it first" in fails(run(*add, "-c", tmp_path / "2.properties", "--dry-run"), 10)
     reassign = ("quorum", "reassign", *servers.where, "--to", "1,2")
