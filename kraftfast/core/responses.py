@@ -96,10 +96,11 @@ def _learn(
 
 
 def forgot_that_it_led(state: ReplicaState, epoch: int) -> bool:
-    """Return whether it can be true that this id leads ``epoch``, though nothing here says so.
+    """Return whether this id may have led ``epoch`` although this replica does not know it.
 
-    On a disk that was replaced (D23), or before an end that came between the news of its election
-    and the write of it. It leads that epoch no more; who tells of it may still elect it (L1).
+    Its disk was replaced (D23), or it crashed after it had sent BeginQuorumEpoch and before
+    quorum-state was written. It never leads that epoch again (D4), but a voter that names it as the
+    leader can elect it in the next one (L1).
     """
     if epoch > state.epoch:
         return state.log.end_offset == 0

@@ -111,10 +111,10 @@ class Event(Protocol):
     """A flag that a thread waits for, as ``threading.Event``."""
 
     def set(self) -> None:
-        """Set it; whoever waits goes on."""
+        """Set it, and wake the thread that waits."""
 
     def clear(self) -> None:
-        """Take it back."""
+        """Clear it."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most ``timeout`` seconds; return whether it is."""

@@ -19,7 +19,7 @@ from kraftfast.node.state_machine import StateMachine, check_class, makes_snapsh
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
 from kraftfast.sim.clients.idempotent import Batch
-from kraftfast.sim.clients.users import UsersMachine, UsersProducer, users_machine
+from kraftfast.sim.clients.users import UsersProducer
 from kraftfast.sim.machines.machine import Machine
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
@@ -119,7 +119,7 @@ class SimulatedQuorum(Generic[M]):
         )
         self._world = World(self.seed, settings)
         if state_machine is not None:
-            self._world.state_machine = lambda _process: users_machine(state_machine())
+            self._world.state_machine = lambda _process: state_machine()
         self._producer = UsersProducer(self._world, 0)
         self._world.producers.append(self._producer)
         self._appends: list[SimulatedAppend] = []
@@ -244,8 +244,7 @@ class SimulatedQuorum(Generic[M]):
         applier = self._process(id).applier
         if applier is None:
             raise InvalidOption("this quorum has no state machine: simulated(state_machine=...)")
-        assert isinstance(applier.machine, UsersMachine)
-        return applier.machine.machine  # type: ignore[return-value]
+        return applier.machine  # type: ignore[return-value]
 
     def _machine(self, id: int) -> Machine:
         if replica_id("id", id) not in self.ids:

@@ -367,12 +367,12 @@ def state_machine_skips(scene: Scene) -> None:
     machine.apply(batch_at(scene.oracle.contents[last.epoch, last.base_offset]))
 
 
-@plant("I19: {} is told of {} in {} after {}", with_state)
+@plant("I19: {} is told that {} leads {}, after {}", with_state)
 def state_machine_forgets_its_leader(scene: Scene) -> None:
     machine_of(scene, scene.other).leader_changed(NO_NODE, scene.epoch)
 
 
-@plant("I19: {} hears that it leads at {}, its epoch begins at {}", with_state)
+@plant("I19: {} is told that it leads at {}, before {}", with_state)
 def state_machine_leads_too_early(scene: Scene) -> None:
     machine, leader = machine_of(scene, scene.leader), scene.leader
     assert leader.applier is not None

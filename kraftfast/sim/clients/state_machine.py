@@ -57,7 +57,7 @@ class SimStateMachine(StateMachine):
         before, known = self._told[1], self._told[0] != NO_NODE
         require(
             epoch > before or (epoch == before and not known and leader_id != NO_NODE),
-            f"I19: {self.process.id} is told of {leader_id} in {epoch} after {self._told}",
+            f"I19: {self.process.id} is told that {leader_id} leads {epoch}, after {self._told}",
         )
         self._told = leader_id, epoch
         applier = self.process.applier
@@ -66,8 +66,7 @@ class SimStateMachine(StateMachine):
             begins = self.process.core.epoch_start_offset
             require(
                 applier.applied >= begins,
-                f"I19: {leader_id} hears that it leads at {applier.applied}, its epoch begins at "
-                f"{begins}",
+                f"I19: {leader_id} is told that it leads at {applier.applied}, before {begins}",
             )
 
     def query(self, *_args: Any) -> tuple[int, int]:

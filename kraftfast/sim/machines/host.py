@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kraftfast.errors import KraftfastError
 from kraftfast.link.resolver import Resolver
 from kraftfast.node.applier import embed
 from kraftfast.node.background import Background
@@ -93,6 +94,8 @@ class SimHost:
         embed(node, node.world.state_machine(node))
 
     def state_machine_failed(self, error: BaseException) -> None:
+        if isinstance(error, KraftfastError):  # which would be the replica's, and judged as such
+            raise RuntimeError(f"the state machine raised {error!r}") from error
         raise error
 
 
