@@ -18,8 +18,7 @@ from kraftfast.log.small_files.directory import DURABILITIES
 from kraftfast.node.state_machine import StateMachine, check_class, makes_snapshots
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
-from kraftfast.sim.clients.idempotent import Batch
-from kraftfast.sim.clients.users import UsersProducer
+from kraftfast.sim.clients.idempotent import PRODUCER_ID, Batch, IdempotentProducer
 from kraftfast.sim.machines.machine import Machine
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
@@ -41,6 +40,22 @@ AS_IN_PRODUCTION: dict[str, Any] = {
     "request_timeout_ms": 2000,
     "fetch_max_wait_ms": limits.FETCH_MAX_WAIT_MS,
 }
+
+
+class UsersProducer(IdempotentProducer):
+    """Appends what it is told to, and nothing of its own account."""
+
+    def start(self) -> None:
+        """Wait to be told."""
+
+    def place_of(self, logical: Batch) -> int:
+        """Return the offset of a batch that is committed, -1 of another."""
+        oracle = self.world.oracle
+        for batch in pure.batches(oracle.content(0, oracle.committed_end)):
+            if batch.producer_id == PRODUCER_ID + self.id:
+                if batch.base_sequence == logical.sequence:
+                    return batch.base_offset
+        return -1
 
 
 class SimulatedAppend:

@@ -327,3 +327,26 @@ def test_kafkas_directories(golden: Path) -> None:
             ]
             seen += 1
     assert seen > 20
+
+
+def test_the_wait_for_an_owner_ends_by_the_clock(tmp_path: Path) -> None:
+    """Found by a reviewer: pauses were counted, and beside other threads each takes longer."""
+    home = Home(tmp_path)
+    fill(home.open(), 3)
+    home.close()
+    slept = []
+
+    class Slow:
+        """Each pause takes a second."""
+
+        def monotonic(self) -> float:
+            return float(len(slept))
+
+        def sleep(self, seconds: float, /) -> None:
+            slept.append(seconds)
+
+    with open(home.segment_paths()[0], "rb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        with pytest.raises(held_segment.OwnerBusy):
+            held_segment.HeldSegment(home.log_path, 0, waits=Slow())
+    assert len(slept) == held_segment.OWNER_BUSY_S_MAX

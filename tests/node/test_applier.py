@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -13,11 +14,13 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import CorruptLog, FlushFailed, StorageError
+from kraftfast.log.disk import storage_error
 from kraftfast.log.reading import held_segment
 from kraftfast.node.applier import Applier, embed
 from kraftfast.node.host import LocalHost
 from kraftfast.node.state_machine import StateMachine
 from tests.log.kit import Home, fill
+from tests.node.inside import Inside
 
 
 class Counting(StateMachine):
@@ -156,6 +159,34 @@ def test_a_leader_of_an_epoch_that_is_over_is_not_waited_for(tmp_path: Path) -> 
     applier.start()
     until(lambda: len(told) == 2)
     assert told == [(-1, 6), (2, 6)] and failures == []
+    applier.end()
+
+
+def test_damage_ends_the_loop(tmp_path: Path) -> None:
+    """The replica ends there as for any damage: typed, and for good (D9)."""
+    replica = Inside(tmp_path / "quorum", state_machine=f"{__name__}:Counting")
+    try:
+        replica.node.applier.fail(CorruptLog("it is damaged", "there", 0, 0))
+        with pytest.raises(CorruptLog, match="it is damaged"):
+            replica.until(lambda: False)
+    finally:
+        replica.close()
+
+
+def test_what_passes_is_not_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by a reviewer: half a second without descriptors kept a replica down for good."""
+    home, applier, failures = applied(tmp_path / "replica")
+    raised: list[BaseException] = []
+    applier.host.state_machine_failed = raised.append  # type: ignore[method-assign]
+
+    def open_to_read(path: str) -> int:
+        raise storage_error("cannot open", path, OSError(errno.EMFILE, "Too many open files"))
+
+    monkeypatch.setattr(applier.host.disk, "open_to_read", open_to_read)
+    applier.start()
+    applier.committed(3)
+    until(lambda: raised)
+    assert isinstance(raised[0], StorageError) and failures == []
     applier.end()
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from kraftfast.core import messages as msg
+from kraftfast.errors import FlushFailed
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.oracles.shadow import Shadow
 from kraftfast.types import OffsetAndEpoch
@@ -426,7 +427,23 @@ def a_missing_end_behind_the_newest_snapshot_costs_no_commit(seed: int) -> None:
     quorum.finish()
 
 
+def a_flush_that_fails_as_a_replica_ends_is_no_clean_end(seed: int) -> None:
+    """D9: the snapshot of a state machine is flushed by its own thread, also while it ends."""
+    quorum = with_snapshots(seed, observers=0)
+    leader = begun(quorum)
+    process = quorum.process(followers(quorum, leader)[0])
+    assert process.applier is not None
+    process.applier.error = FlushFailed("fsync of a snapshot failed")
+    process.machine.disk.failures.add(FlushFailed)
+    quorum.stop(process.id, "shutdown")
+    quorum.wait(lambda: process.machine.process is None)
+    assert quorum.world.counts["ended by FlushFailed"] == 1
+    quorum.restart(process.id)
+    quorum.finish()
+
+
 SCENARIOS = [
+    a_flush_that_fails_as_a_replica_ends_is_no_clean_end,
     a_leader_whose_disk_stands_still_takes_no_more,
     a_leader_flushes_though_nobody_else_does,
     who_lost_what_he_acknowledged_elects_nobody_without_it,
