@@ -1,12 +1,10 @@
 """kraftfast against the floor: the least work that three voters can do, in C, on the same disk.
 
-    python bench/against_floor.py [--dir D] [--pairs 5] [--quick] [--json FILE] [--beyond]
+    python bench/against_floor.py [--dir D] [--pairs 7] [--rows TEXT] [--quick] [--json FILE]
 
-Floor and kraftfast run by turns, with the same value size and total, everything prepared before
-the clock starts on both sides. A pair's ratio is ours over the floor's; a row shows the median of
-the ratios (of p99 too), and the medians of both sides. ``--beyond`` adds, without a bar, runs ten
-times longer than what was prepared: with all of the log kept, and with as much kept as was prepared
-(old segments are used again, the steady state of a queue).
+Floor and kraftfast run by turns. Of the ways to put bytes into files that suit a row the best is
+the floor of that pair (``kraftfast bench floor``). A pair's ratio is ours over the floor's; a line
+shows the median of the ratios with their range, and the medians of both sides.
 """
 
 from __future__ import annotations
@@ -14,205 +12,190 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOOR_SOURCE = Path(__file__).with_name("floor.c")
-FLOOR_LINE = re.compile(r"([\d.]+) records/s.*p50 ([\d.]+) us p99 ([\d.]+) us")
+sys.path.insert(0, str(ROOT))
+
+from kraftfast.bench.floor import Work, best, run  # noqa: E402
+
+MIB = 1 << 20
 BATCH_BYTES = 64 * 1024
 WINDOW = 32
-PAIRS_MIN = 5
-TIMEOUT_S = 900
+PAIRS = 7
+TOTAL_MIB, LONG_MIB, PREPARED_MIB, KEPT_MIB, LATENCY_MIB = 512, 4096, 64, 512, 1
+TIMEOUT_S = 1800
+RATE, P50, P99, P999, CPU = (
+    "records_per_s",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "cpu_s_per_million_records",
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``bars``: by measured key, the least (of times: largest) ratio."""
+    """One line of the table. ``bars``: by measured key, the least (of all but a rate: the largest)
+    ratio. ``files``: what the log is when the clock starts, as in ``kraftfast bench floor``."""
 
     name: str
     record_bytes: int
     durability: str
-    mode: str
     bars: dict[str, float]
-    beyond: bool = False
-    retained: bool = False
+    files: str = "prepared"
+    mode: str = "throughput"
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """What is compared: more of the first is better, less of the others."""
-        return ("records_per_s",) if self.mode == "throughput" else ("p50_us", "p99_us")
+    def is_long(self) -> bool:
+        """Return whether it goes far beyond what is prepared."""
+        return self.files != "prepared"
 
 
 ROWS = (
-    Row("100 B records, memory", 100, "memory", "throughput", {"records_per_s": 0.60}),
-    Row("1 KiB records, memory", 1024, "memory", "throughput", {"records_per_s": 0.65}),
-    Row(
-        "100 B records, durable on a majority",
-        100,
-        "majority",
-        "throughput",
-        {"records_per_s": 0.70},
-    ),
-    Row(
-        "1 KiB records, durable on a majority",
-        1024,
-        "majority",
-        "throughput",
-        {"records_per_s": 0.70},
-    ),
-    Row(
-        "one outstanding 100 B record, durable",
-        100,
-        "majority",
-        "latency",
-        {"p50_us": 1.25, "p99_us": 1.6},
-    ),
-)
-BEYOND = tuple(
-    Row(f"{row.name}, {how}", row.record_bytes, row.durability, row.mode, {}, True, retained)
-    for row in ROWS
-    if row.mode == "throughput"
-    for how, retained in (
-        ("10 x what is prepared", False),
-        ("10 x what is prepared and kept", True),
-    )
+    Row("100 B, memory, prepared", 100, "memory", {RATE: 0.75, CPU: 1.5}),
+    Row("1 KiB, memory, prepared", 1024, "memory", {RATE: 0.75, CPU: 1.5}),
+    Row("100 B, durable, prepared", 100, "majority", {RATE: 0.80, CPU: 1.5}),
+    Row("1 KiB, durable, prepared", 1024, "majority", {RATE: 0.80, CPU: 1.5}),
+    Row("one outstanding 100 B, durable", 100, "majority", {P50: 1.05, P99: 1.3}, mode="latency"),
+    Row("1 KiB, durable, grown", 1024, "majority", {RATE: 0.75, P999: 3.0}, "growing"),
+    Row("1 KiB, durable, retention", 1024, "majority", {RATE: 0.75}, "again"),
+    Row("1 KiB, memory, grown", 1024, "memory", {RATE: 0.70}, "growing"),
+    Row("1 KiB, memory, retention", 1024, "memory", {RATE: 0.70}, "again"),
 )
 
 
 @dataclass
 class Measured:
-    """The runs of a row, floor and ours by turns; ``ratios`` by key, a pair each."""
+    """The runs of a row; ``floor`` has the lines of every way, a list for each pair."""
 
     row: Row
-    floor: list[dict[str, float]] = field(default_factory=list)
+    floor: list[list[dict[str, Any]]] = field(default_factory=list)
     ours: list[dict[str, Any]] = field(default_factory=list)
 
-    def ratios(self, key: str) -> list[float]:
-        return [ours[key] / floor[key] for ours, floor in zip(self.ours, self.floor)]
-
     def summary(self) -> list[dict[str, Any]]:
-        """One line for each key."""
-        lines = []
-        for key in self.row.keys:
-            ratios, bar = self.ratios(key), self.row.bars.get(key)
-            ratio = median(ratios)
-            met = (
-                None if bar is None else (ratio >= bar if key == "records_per_s" else ratio <= bar)
-            )
-            lines.append(
-                {
-                    "row": self.row.name,
-                    "key": key,
-                    "floor": median(run[key] for run in self.floor),
-                    "ours": median(run[key] for run in self.ours),
-                    "ratio": round(ratio, 3),
-                    "ratio_min": round(min(ratios), 3),
-                    "ratio_max": round(max(ratios), 3),
-                    "bar": bar,
-                    "met": met,
-                }
-            )
-        return lines
+        """Return one line for each key with a bar."""
+        return [self._line(key, bar) for key, bar in self.row.bars.items()]
+
+    def _line(self, key: str, bar: float) -> dict[str, Any]:
+        pairs = [
+            (ours[key], best(lines, key)[key])
+            for ours, lines in zip(self.ours, self.floor)
+            if ours[key] is not None
+        ]
+        if not pairs:
+            return {"row": self.row.name, "key": key, "bar": bar, "met": None}
+        ratios = sorted(ours / floor for ours, floor in pairs)
+        ratio = median(ratios)
+        return {
+            "row": self.row.name,
+            "key": key,
+            "floor": median(floor for _, floor in pairs),
+            "ours": median(ours for ours, _ in pairs),
+            "ratio": round(ratio, 3),
+            "ratio_min": round(ratios[0], 3),
+            "ratio_max": round(ratios[-1], 3),
+            "bar": bar,
+            "met": ratio >= bar if key == RATE else ratio <= bar,
+        }
 
 
-def build_floor(source: Path, place: str) -> str:
-    """Compile the yardstick; returns the program's path."""
-    program = os.path.join(place, "floor")
-    subprocess.run(
-        ["cc", "-O3", "-march=native", "-o", program, str(source), "-lpthread"], check=True
-    )
-    return program
+def total_mib(row: Row, asked: argparse.Namespace) -> int:
+    """Return how many MiB of values a run of this row commits."""
+    if row.mode == "latency":
+        return LATENCY_MIB
+    return int(asked.long if row.is_long else asked.total)
 
 
-def run_floor(program: str, row: Row, place: str, total_mib: int) -> dict[str, float]:
-    """One run of the floor."""
-    durable, files = ("memory", "mapped") if row.durability == "memory" else ("durable", "recycled")
+def run_floor(row: Row, place: str, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run each way of the floor once."""
     batch, window = (BATCH_BYTES, WINDOW) if row.mode == "throughput" else (1, 1)
-    arguments = (place, row.record_bytes, batch, total_mib, durable, window, "parallel", files)
-    output = _run([program, *map(str, arguments)])
-    found = FLOOR_LINE.search(output)
-    if found is None:
-        raise SystemExit(f"the floor printed {output!r}")
-    return dict(zip(("records_per_s", "p50_us", "p99_us"), map(float, found.groups())))
+    work = Work(
+        place,
+        row.record_bytes,
+        batch,
+        total_mib(row, asked) * MIB,
+        window,
+        row.durability != "memory",
+        row.files,
+        KEPT_MIB * MIB if row.files == "again" else 0,
+    )
+    return [run(work, way) for way in work.ways]
 
 
-def run_ours(row: Row, place: str, total_mib: int, more: list[str]) -> dict[str, Any]:
-    """One run of kraftfast, verified."""
+def run_ours(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """Run kraftfast once, verified."""
     command = [sys.executable, "-m", "kraftfast", "bench", row.mode, "--dir", place, "--json"]
     command += ["--record-size", str(row.record_bytes), "--durability", row.durability]
+    command += ["--total", str(total_mib(row, asked))]
     if row.mode == "throughput":
         command += ["--window", str(WINDOW), "--batch-bytes", str(BATCH_BYTES)]
-    if row.beyond:
-        command += ["--total", str(10 * total_mib), "--prepare", str(total_mib)]
-        if row.retained:
-            segment_bytes = max(8, total_mib // 4) << 20
-            command += ["--retention", str(total_mib), "--segment-bytes", str(segment_bytes)]
-    else:
-        command += ["--total", str(total_mib)]
-    line: dict[str, Any] = json.loads(_run(command + more).splitlines()[-1])
-    assert line["verified"], "kraftfast ends with an error where the verification fails"
-    return line
-
-
-def _run(command: list[str]) -> str:
+    if row.is_long:
+        command += ["--prepare", str(PREPARED_MIB)]
+    if row.files == "again":
+        command += ["--retention", str(KEPT_MIB)]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     }
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
+        command + asked.more, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
     )
     if done.returncode:
-        raise SystemExit(
-            f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()[-400:]}"
-        )
-    return done.stdout
+        told = done.stderr.strip()[-400:]
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}: {told}")
+    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert line["verified"], "kraftfast ends with an error where the verification fails"
+    return line
+
+
+UNITS = {
+    RATE: "records/s",
+    P50: "p50, us",
+    P99: "p99, us",
+    P999: "p99.9, us",
+    CPU: "CPU s a million records",
+}
 
 
 def show(lines: list[dict[str, Any]], pairs: int) -> None:
-    """The table, in Markdown."""
-    print(
-        f"\n| three voters, medians of {pairs} pairs | floor | kraftfast | ratio (range) | bar | |"
-    )
+    """Print the table, in Markdown."""
+    print(f"\n| three voters, medians of {pairs} | floor | kraftfast | ratio (range) | bar | |")
     print("| --- | --- | --- | --- | --- | --- |")
     for line in lines:
-        unit = "records/s" if line["key"] == "records_per_s" else line["key"].replace("_us", ", us")
-        sign = (
-            ""
-            if line["bar"] is None
-            else ("at least " if line["key"] == "records_per_s" else "at most ")
-        )
-        bar = "" if line["bar"] is None else f"{sign}{line['bar']:.2f}"
-        met = {None: "", True: "met", False: "MISSED"}[line["met"]]
+        what = f"{line['row']}: {UNITS[line['key']]}"
+        bar = f"at {'least' if line['key'] == RATE else 'most'} {line['bar']:.2f}"
+        if line["met"] is None:
+            print(f"| {what} | | | too few samples | {bar} | |")
+            continue
+        met = "met" if line["met"] else "MISSED"
         spread = f"{line['ratio']:.2f} ({line['ratio_min']:.2f}-{line['ratio_max']:.2f})"
-        print(
-            f"| {line['row']}: {unit} | {line['floor']:,.0f} | {line['ours']:,.0f} "
-            f"| {spread} | {bar} | {met} |"
-        )
+        digits = ",.2f" if line["key"] == CPU else ",.0f"
+        floor, ours = format(line["floor"], digits), format(line["ours"], digits)
+        print(f"| {what} | {floor} | {ours} | {spread} | {bar} | {met} |")
 
 
 def options() -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured [/var/tmp]")
-    parser.add_argument("--floor-source", type=Path, default=FLOOR_SOURCE, help="[bench/floor.c]")
-    parser.add_argument("--pairs", type=int, default=PAIRS_MIN, help="of runs, floor and ours [5]")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="floor and ours, by turns [7]")
     parser.add_argument(
-        "--total", type=int, default=512, metavar="MIB", help="of values, in throughput rows [512]"
+        "--total", type=int, default=TOTAL_MIB, metavar="MIB", help="of prepared rows [512]"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="one pair and 64 MiB: a check, no measurement"
+        "--long", type=int, default=LONG_MIB, metavar="MIB", help="of the other rows [4096]"
     )
     parser.add_argument(
-        "--beyond", action="store_true", help="also runs ten times longer than what is prepared"
+        "--quick", action="store_true", help="one pair of 64 MiB each: a check, no measurement"
     )
     parser.add_argument(
         "--rows", default="", metavar="TEXT", help="only rows whose name contains this"
@@ -222,32 +205,39 @@ def options() -> argparse.Namespace:
         "more", nargs="*", metavar="-- OPTION", help="further options of kraftfast bench"
     )
     asked = parser.parse_args()
-    if not asked.floor_source.is_file():
-        parser.error(f"there is no file {asked.floor_source}")
+    if asked.pairs < 1:
+        parser.error(f"--pairs wants at least 1, not {asked.pairs}")
+    if not any(asked.rows in row.name for row in ROWS):
+        parser.error(f"no row's name contains {asked.rows!r}")
     if asked.quick:
-        asked.pairs, asked.total = 1, 64
+        asked.pairs, asked.total, asked.long = 1, 64, 64
     return asked
+
+
+def measure(each: Measured, place: str, asked: argparse.Namespace) -> None:
+    """Run all pairs of a row."""
+    turns: list[Callable[[], None]] = [
+        lambda: each.floor.append(run_floor(each.row, place, asked)),
+        lambda: each.ours.append(run_ours(each.row, place, asked)),
+    ]
+    for pair in range(asked.pairs):
+        for turn in turns if pair % 2 == 0 else reversed(turns):  # a drift hurts both alike
+            turn()
+        print(".", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
     """Exit code 1 if a bar was missed (never with --quick)."""
     asked = options()
-    rows = [row for row in (*ROWS, *(BEYOND if asked.beyond else ())) if asked.rows in row.name]
-    measured = [Measured(row) for row in rows]
+    measured = [Measured(row) for row in ROWS if asked.rows in row.name]
     with tempfile.TemporaryDirectory(prefix="kraftfast-floor-", dir=asked.dir) as place:
-        floor = build_floor(asked.floor_source, place)
-        for each in measured:
-            total_mib = asked.total if each.row.mode == "throughput" else 1
-            for pair in range(asked.pairs):
-                turns = [
-                    lambda: each.floor.append(run_floor(floor, each.row, place, total_mib)),
-                    lambda: each.ours.append(run_ours(each.row, place, total_mib, asked.more)),
-                ]
-                for turn in turns if pair % 2 == 0 else reversed(turns):  # a drift hurts both alike
-                    turn()
-                print(".", end="", file=sys.stderr, flush=True)
+        try:
+            for each in measured:
+                measure(each, place, asked)
+        except KeyboardInterrupt:
+            print("\nstopped: what was measured so far", end="", file=sys.stderr)
     print(file=sys.stderr)
-    lines = [line for each in measured for line in each.summary()]
+    lines = [line for each in measured if each.ours and each.floor for line in each.summary()]
     show(lines, asked.pairs)
     if asked.json is not None:
         runs = [

@@ -27,7 +27,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from against_floor import ROOT, ROWS, Row, build_floor, run_floor, run_ours
+from against_floor import ROOT, ROWS, Row, run_floor, run_ours
+
+from kraftfast.bench.floor import best
 
 PEERS = ("aeron", "etcd", "kafka")
 LATENCY, THROUGHPUT = ROWS[4], ROWS[3]
@@ -55,6 +57,11 @@ def run_peer(program: Path, row: Row, place: str, seconds: float) -> dict[str, A
     return found
 
 
+def best_floor(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """Run each way of the floor once; return the best, by what the row measures."""
+    return best(run_floor(row, place, asked), KEYS[row.mode == "latency"])
+
+
 def run_failover(place: str, kills: int) -> dict[str, Any]:
     """kraftfast's leader, killed again and again: milliseconds to the first later commit."""
     command = [sys.executable, str(ROOT / "bench" / "failover.py"), "--dir", place]
@@ -69,14 +76,12 @@ def run_failover(place: str, kills: int) -> dict[str, Any]:
 
 def measure(asked: argparse.Namespace, place: str) -> list[dict[str, Any]]:
     """Every run: what ran, in which mode, and the figures that it printed."""
-    floor = build_floor(ROOT / "bench" / "floor.c", place)
     runs: list[dict[str, Any]] = []
     for number in range(asked.rounds):
         for row in (LATENCY, THROUGHPUT):
-            total_mib = asked.total if row.mode == "throughput" else 1
             turns: dict[str, Callable[[], dict[str, Any]]] = {
-                "floor": partial(run_floor, floor, row, place, total_mib),
-                "kraftfast": partial(run_ours, row, place, total_mib, []),
+                "floor": partial(best_floor, row, place, asked),
+                "kraftfast": partial(run_ours, row, place, asked),
             }
             for name in PEERS if asked.peers else ():
                 program = asked.peers / "bin" / name
@@ -112,7 +117,7 @@ def main() -> int:
     parser.add_argument("--total", type=int, default=512, metavar="MIB", help="of values [512]")
     parser.add_argument("--kills", type=int, default=0, help="of leaders, for failover [0]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs here")
-    asked = parser.parse_args()
+    asked = parser.parse_args(namespace=argparse.Namespace(more=[], long=0))
     began, idle = time.gmtime(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="kraftfast-peers-", dir=asked.dir) as place:
         runs = measure(asked, place)

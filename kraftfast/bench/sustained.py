@@ -117,6 +117,12 @@ def costs_since(before: list[Cost], after: list[Cost]) -> list[Cost]:
     ]
 
 
+def cpu_s_per_million(used: list[Cost], records: int) -> float:
+    """Return the seconds of CPU, of all processes, for each million records."""
+    cpu_s = sum(each.user_s + each.system_s for each in used)
+    return round(cpu_s / records * RECORDS_PER_MILLION, 4)
+
+
 class Timeline:
     """Looks at a producer's latencies and at the high watermark once a second."""
 

@@ -12,6 +12,8 @@ from typing import Any
 import click
 
 from kraftfast.cli import options
+from kraftfast.cli.bench_floor import floor
+from kraftfast.cli.bench_results import compare_results, list_results, run_plan
 from kraftfast.cli.lazy import Group
 
 WINDOW = 32
@@ -31,7 +33,11 @@ SUSTAINED_PREPARE_MIB = 64.0
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure throughput, latency, and the disk."""
+    """Measure throughput, latency, the disk and the floor; compare results."""
+
+
+for each in (floor, run_plan, list_results, compare_results):
+    bench.add_command(each)
 
 
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,6 +205,7 @@ def run(
     """Return (the JSON line, what the verification found wrong or "")."""
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, report, verify
+    from kraftfast.bench.sustained import costs, costs_since, cpu_s_per_million
     from kraftfast.log.mounts import filesystem_of
 
     retention = None if asked["retention"] is None else int(asked["retention"] * MIB)
@@ -222,7 +229,9 @@ def run(
     with quorum, quorum.producer(record_bytes_max=rows.size, **settings, **compression) as producer:
         before = quorum.statuses()
         first_offset = max(status["high_watermark"] for status in before.values())
+        spent = costs(quorum)
         done, more = drive(mode, quorum, producer, rows, asked)
+        used = costs_since(spent, costs(quorum))
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
         if retention is not None:
@@ -251,8 +260,11 @@ def run(
             "retention_mib": asked["retention"],
             "filesystem": filesystem_of(place),
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
+            "cpu_s_per_million_records": cpu_s_per_million(used, done.handed_over),
         }
         line |= more
+        if mode == "sustained":
+            line["processes_cost"] = [asdict(each) for each in used]
         if asked["stages"]:
             line["stages"] = [asdict(stage) for stage in report.stages(after, producer)]
         return line, problem
@@ -294,30 +306,20 @@ def drive_sustained(
 ) -> tuple[Any, dict[str, Any]]:
     """Run the load and look at it each second; returns it, and the keys for the line."""
     from kraftfast.bench import load
-    from kraftfast.bench.sustained import (
-        RECORDS_PER_MILLION,
-        Timeline,
-        costs,
-        costs_since,
-        machine_stolen_s,
-    )
+    from kraftfast.bench.sustained import Timeline, machine_stolen_s
 
     watches = [quorum.watch(id) for id in quorum.directories]
-    loads, stolen_s, before = os.getloadavg(), machine_stolen_s(), costs(quorum)
+    loads, stolen_s = os.getloadavg(), machine_stolen_s()
     try:
         timeline = Timeline(producer, [watch.stats for watch in watches])
         done = load.throughput(producer, rows, count, seconds, timeline.looking())
     finally:
         for watch in watches:
             watch.close()
-    used = costs_since(before, costs(quorum))
-    cpu_s = sum(each.user_s + each.system_s for each in used)
     return done, {
-        "cpu_s_per_million_records": round(cpu_s / done.handed_over * RECORDS_PER_MILLION, 4),
         "load_average": [round(each, 2) for each in loads],
         "stolen_s": round(machine_stolen_s() - stolen_s, 2),
         "timeline": [asdict(each) for each in timeline.seconds],
-        "processes_cost": [asdict(each) for each in used],
     }
 
 

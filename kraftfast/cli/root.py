@@ -40,7 +40,10 @@ COMMANDS = {
         "doctor:doctor",
         "Look at this host: say what kraftfast needs, and what to do where it is missing.",
     ),
-    "bench": ("bench:bench", "Measure throughput, latency, and the disk."),
+    "bench": (
+        "bench:bench",
+        "Measure throughput, latency, the disk and the floor; compare results.",
+    ),
 }
 
 COMPLETE = "_KRAFTFAST_COMPLETE"

@@ -223,3 +223,19 @@ def show_sustained(line: dict[str, Any]) -> None:
         f"{line['load_average'][0]:.1f} at the start, {line['stolen_s']:.1f} s stolen; "
         f"{'verified' if line['verified'] else 'NOT VERIFIED'}"
     )
+
+
+def show_floor(lines: list[dict[str, Any]], best: dict[str, Any]) -> None:
+    """Print what ``bench floor`` measured, a line for each way, and which is the floor."""
+    made = table("how", "files", "records/s", "p50", "p99", "p99.9", "CPU per million", left=2)
+    for each in lines:
+        slow = (microseconds(each[key]) for key in ("p50_us", "p99_us", "p999_us"))
+        cpu = f"{each['cpu_s_per_million_records']:.2f} s"
+        rate = f"{each['records_per_s']:,.0f}"
+        made.add_row(each["how"], each["files"], rate, *slow, cpu)
+    put(made)
+    text = f"\nthe floor: {best['records_per_s']:,.0f} records/s ({best['how']}, {best['files']})"
+    console = Out(soft_wrap=True)
+    console.print(bold(text))
+    if best["sync"] and best["filesystem"] in NOT_ON_A_DISK:
+        console.print(bold(f"{best['filesystem']} is no disk: a flush costs nothing."))

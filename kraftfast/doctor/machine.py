@@ -139,7 +139,7 @@ def _limit(amount: int) -> str:
 def processors() -> Iterator[Finding]:
     """Report how many processors this process may use, by its affinity and by its cgroup."""
     allowed = len(os.sched_getaffinity(0))
-    quota = cpu_quota()
+    quota = cgroup.cpu_quota()
     count = allowed if quota is None else min(allowed, quota)
     text = f"{allowed} of {os.cpu_count()} may be used"
     if quota is not None:
@@ -152,20 +152,6 @@ def processors() -> Iterator[Finding]:
         yield Finding("processors", NOTE, text, hint, count)
     else:
         yield Finding("processors", OK, text, value=count)
-
-
-def cpu_quota() -> float | None:
-    """Return how many processors' time the cgroup gives; None without a limit."""
-    found: list[float] = []
-    for line in cgroup.values("cpu.max", "cpu", "cpu.cfs_quota_us"):
-        words = line.split()
-        if len(words) == 2 and words[0] != "max":
-            found.append(int(words[0]) / int(words[1]))
-        elif len(words) == 1 and int(words[0]) > 0:
-            found.append(
-                int(words[0]) / 100_000
-            )  # the default period, which is hardly ever changed
-    return min(found) if found else None
 
 
 def memory() -> Iterator[Finding]:

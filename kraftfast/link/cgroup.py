@@ -7,6 +7,8 @@ from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+DEFAULT_PERIOD_US = 100_000
+"""Of version 1, which tells the quota alone; it is hardly ever changed."""
 
 
 def values(name: str, controller: str, old_name: str) -> Iterator[str]:
@@ -29,6 +31,18 @@ def tasks_room() -> int | None:
         if most.strip() != "max":
             found.append(max(0, int(most) - int(now)))
     return min(found, default=None)
+
+
+def cpu_quota() -> float | None:
+    """Return how many processors' time the cgroup gives; None without a limit."""
+    found: list[float] = []
+    for line in values("cpu.max", "cpu", "cpu.cfs_quota_us"):
+        words = line.split()
+        if len(words) == 2 and words[0] != "max":
+            found.append(int(words[0]) / int(words[1]))
+        elif len(words) == 1 and int(words[0]) > 0:
+            found.append(int(words[0]) / DEFAULT_PERIOD_US)
+    return min(found) if found else None
 
 
 def _folders(controller: str) -> Iterator[tuple[Path, bool]]:

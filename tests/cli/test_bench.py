@@ -7,10 +7,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraftfast.bench.disk import Cell, verdict
+from kraftfast.bench.result import Result, Run
 from tests.cli.kit import ROOT, environment, fails, run
 
 pytestmark = pytest.mark.processes
@@ -130,46 +132,122 @@ def test_the_verdict_on_a_disk() -> None:
     assert "through their mapping" in verdict(cells(500, 1300, 1000))
 
 
+@pytest.fixture(scope="module")
+def against() -> Any:
+    """Return bench/against_floor.py as a module."""
+    spec = importlib.util.spec_from_file_location("against", ROOT / "bench" / "against_floor.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["against"] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_ratios_and_bars(against: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The best way of a pair counts, by each key; a ratio is that of a pair."""
+    bars = {against.RATE: 0.75, against.P50: 1.05, against.P999: 3.0}
+    measured = against.Measured(against.Row("row", 100, "majority", bars))
+    for rate, p50 in ((100.0, 10.0), (50.0, 40.0), (200.0, 30.0)):
+        measured.floor.append(
+            [{"records_per_s": rate, "p50_us": p50}, {"records_per_s": rate / 2, "p50_us": 10.0}]
+        )
+        measured.ours.append({"records_per_s": 80.0, "p50_us": 12.0, "p999_us": None})
+    lines = measured.summary()
+    assert [line["met"] for line in lines] == [True, False, None]
+    rate = lines[0]
+    assert (rate["ratio_min"], rate["ratio"], rate["ratio_max"]) == (0.4, 0.8, 1.6)
+    assert (rate["floor"], rate["ours"], lines[1]["ratio"]) == (100.0, 80.0, 1.2)
+    against.show(lines, 3)
+    table = capsys.readouterr().out
+    assert table.count("MISSED") == 1 and "0.80 (0.40-1.60)" in table and "too few" in table
+
+
 def test_against_the_floor(tmp_path: Path) -> None:
-    """With a floor that prints the same line always: how ratios and bars come about."""
-    (tmp_path / "floor.c").write_text(
-        "#include <stdio.h>\nint main(void) {\n"
-        '    puts("floor: 1000000 records/s, 100 MB/s, batch commit p50 1 us p99 1 us");\n}\n'
-    )
     script = str(ROOT / "bench" / "against_floor.py")
-    arguments = [
-        "--dir",
-        tmp_path,
-        "--floor-source",
-        tmp_path / "floor.c",
-        "--pairs",
-        2,
-        "--total",
-        2,
-    ]
-    arguments += ["--rows", "one outstanding", "--json", tmp_path / "out.json"]
+    arguments = ["--dir", tmp_path, "--quick", "--rows", "1 KiB, durable, retention"]
     done = subprocess.run(
-        [sys.executable, script, *map(str, arguments)],
+        [sys.executable, script, *map(str, arguments), "--json", str(tmp_path / "out.json")],
         capture_output=True,
         text=True,
         env=environment(),
         timeout=300,
     )
-    assert done.returncode == 1, "a commit takes longer than a microsecond"
-    table = json.loads((tmp_path / "out.json").read_text())["table"]
-    assert [(line["key"], line["met"]) for line in table] == [("p50_us", False), ("p99_us", False)]
-    assert table[0]["ratio"] == pytest.approx(table[0]["ours"], abs=0.01)
-    assert done.stdout.count("MISSED") == 2
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert [line["key"] for line in found["table"]] == ["records_per_s"]
+    assert found["table"][0]["ratio"] > 0 and "| 1 KiB, durable, retention" in done.stdout
+    (run,) = found["runs"]
+    assert [line["how"] for line in run["floor"][0]] == ["write", "direct"]
 
 
-def test_the_floor_itself(tmp_path: Path) -> None:
-    """bench/floor.c is there, compiles, and prints what is read."""
-    spec = importlib.util.spec_from_file_location("floor", ROOT / "bench" / "against_floor.py")
-    assert spec is not None and spec.loader is not None
-    against = importlib.util.module_from_spec(spec)
-    sys.modules["floor"] = against  # its dataclasses look themselves up
-    spec.loader.exec_module(against)
-    program = against.build_floor(against.FLOOR_SOURCE, str(tmp_path))
-    for row in (against.ROWS[0], against.ROWS[2]):
-        ran = against.run_floor(program, row, str(tmp_path), 1)
-        assert ran["records_per_s"] > 0 and ran["p99_us"] >= ran["p50_us"] > 0
+def test_the_floor(tmp_path: Path) -> None:
+    asked = ("bench", "floor", "--dir", tmp_path, "--total", 2, "--record-size", 1000)
+    done = run(*asked, "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["how"] for line in lines] == ["in-place", "write"]
+    assert sum(line["best"] for line in lines) == 1 and all(line["records"] for line in lines)
+    done = run(*asked, "--durability", "memory", "--files", "again", "--retention", 1)
+    assert done.returncode == 0 and b"the floor: " in done.stdout and b"cold" in done.stdout
+    assert not list(tmp_path.iterdir())
+    assert "--retention belongs to --files again" in fails(run(*asked, "--retention", 1), 2)
+
+
+def test_a_plan_is_run_by_turns_and_compared(tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text(
+        'repeat = 2\n[[measure]]\nname = "floor"\ncommand = "floor"\ntotal = 1\n'
+        '[[measure]]\nname = "ours"\ncommand = "throughput"\ntotal = 1\n'
+    )
+    done = run("bench", "run", plan, "--dir", tmp_path / "d", "--results", results)
+    assert done.returncode == 0, done.stderr
+    (path,) = results.iterdir()
+    assert done.stdout.decode().splitlines()[-1] == str(path) and not (tmp_path / "d").exists()
+    document = json.loads(path.read_text())
+    assert [each["measure"] for each in document["runs"]] == ["floor", "ours", "ours", "floor"]
+    assert document["complete"] and document["runs"][1]["lines"][0]["verified"]
+    (results / "cut.json").write_text("{")
+    done = run("bench", "list", "--results", results)
+    assert done.returncode == 0 and b"cut.json is no result" in done.stderr
+    assert path.name.encode() in done.stdout
+    pair = (f"{path}::floor", f"{path.name}::ours", "--results", results)
+    done = run("bench", "compare", *pair, "--json", "--fail-if-worse", 0)
+    assert done.returncode == 0, "of two repetitions nothing is shown"
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0]["measure"] == "floor / ours" and lines[0]["verdict"] == "too few repetitions"
+    assert run("bench", "compare", path, path).returncode == 0
+    fails(run("bench", "compare", f"{path}::floor", path), 2)
+    fails(run("bench", "compare", f"{path}::other", path), 3)
+    fails(run("bench", "compare", tmp_path / "none", path), 3)
+
+
+def test_a_comparison_that_is_worse_ends_with_1(tmp_path: Path) -> None:
+    for name, factor in (("a", 1.0), ("b", 0.9)):
+        lines = [{"records_per_s": factor * (100 + number)} for number in range(6)]
+        runs = [Run("m", number, "", 0.0, 0.0, [line]) for number, line in enumerate(lines)]
+        Result(name, "", {}, {}, runs, True).save(tmp_path / f"{name}.json")
+    pair = (tmp_path / "a.json", tmp_path / "b.json")
+    assert run("bench", "compare", *pair).returncode == 0
+    done = run("bench", "compare", *pair, "--fail-if-worse", 5)
+    assert done.returncode == 1 and b"worse" in done.stdout and not done.stderr
+    assert run("bench", "compare", *pair, "--fail-if-worse", 20).returncode == 0
+
+
+def test_a_plan_with_a_mistake_runs_nothing(tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text('[[measure]]\ncommand = "latency"\nsecond = 1\n')
+    told = fails(run("bench", "run", plan, "--results", results), 3)
+    assert "'latency'" in told and "--second" in told and not results.exists()
+
+
+def test_a_plan_that_fails_keeps_what_it_has(tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text(
+        '[[measure]]\ncommand = "floor"\ntotal = 1\n'
+        '[[measure]]\ncommand = "throughput"\ntotal = 900_000_000\n'
+    )
+    done = run("bench", "run", plan, "--results", results, "--dir", tmp_path)
+    assert done.returncode == 31 and b"measure 'throughput': " in done.stderr
+    assert b"kept, cut short after 1 of 10 runs" in done.stderr
+    (path,) = results.iterdir()
+    assert not json.loads(path.read_text())["complete"]

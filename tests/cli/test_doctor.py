@@ -176,7 +176,7 @@ def test_the_processors_of_a_cgroup(
     (tmp_path / "own").write_text(own + "\n")
     monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
     monkeypatch.setattr(cgroup, "OWN_CGROUP", tmp_path / "own")
-    assert machine.cpu_quota() == count
+    assert cgroup.cpu_quota() == count
     (found,) = machine.processors()
     assert (found.state == NOTE) == (min(count or 9, len(os.sched_getaffinity(0))) < 2)
 

@@ -24,7 +24,8 @@ from tests.docs.pages import BLOCK, PAGES, README, Example, blocks
 
 TIMEOUT_S, SPARK_TIMEOUT_S = 240, 500
 RUN = ("python", "console")
-LANGUAGES = {*RUN, "properties", "text", "mermaid"}
+FILES = ("properties", "toml")
+LANGUAGES = {*RUN, *FILES, "text", "mermaid"}
 """Those of examples that run, and of what is no example."""
 
 
@@ -79,10 +80,12 @@ def tools(place: Path) -> dict[str, str]:
 def commands(example: Example, place: Path) -> tuple[str, list[str]]:
     """One shell runs the commands; lines that are no command are output that must appear.
 
-    The page's blocks of properties are there as ``1.properties``, ``2.properties`` ...
+    The page's blocks of properties are there as ``1.properties``, ``2.properties`` ..., those of
+    TOML as ``1.toml`` ...
     """
-    for number, file in enumerate(blocks(example.page, "properties"), 1):
-        (place / f"{number}.properties").write_text(file.text)
+    for kind in FILES:
+        for number, file in enumerate(blocks(example.page, kind), 1):
+            (place / f"{number}.{kind}").write_text(file.text)
     script, expected = ["set -em"], []
     for line in example.text.splitlines():
         if line.startswith("$ "):

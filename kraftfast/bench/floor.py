@@ -1,0 +1,141 @@
+"""The floor beside which kraftfast is measured: the least work that the same records can cost.
+
+``python -m kraftfast.bench.floor`` runs one way once, in a process of its own, for it forks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kraftfast.errors import InvalidOption, KraftfastError, StorageError, TimedOut
+
+TIMEOUT_S = 3_600.0
+MIB = 1 << 20
+RECORDS_PER_MILLION = 1e6
+FILES = ("prepared", "growing", "again")
+"""What the log is like when the clock starts: all prepared; nothing prepared; old files, as much as
+is retained, used again in a circle."""
+WAYS = {
+    ("memory", "prepared"): (("in-place", "mapped"), ("write", "prepared")),
+    ("durable", "prepared"): (("in-place", "prepared"), ("write", "prepared")),
+    ("memory", "growing"): (("write", "growing"), ("map", "growing")),
+    ("durable", "growing"): (("write", "growing"), ("direct", "growing")),
+    ("memory", "again"): (("write", "cold"), ("map", "mapped")),
+    ("durable", "again"): (("write", "cold"), ("direct", "cold")),
+}
+"""How the bytes get into files, and what those are beforehand. The best way of each pair counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be committed. ``keep_bytes``: with files "again", the circle that they make."""
+
+    directory: str
+    value_bytes: int
+    batch_bytes: int
+    total_bytes: int
+    window: int
+    durable: bool
+    files: str = "prepared"
+    keep_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.files not in FILES:
+            raise InvalidOption(f"files are {', '.join(FILES)}, not {self.files!r}")
+        if self.files == "again" and not self.keep_bytes:
+            raise InvalidOption("files that are used again need to know how much is kept")
+        if self.files != "again" and self.keep_bytes:
+            raise InvalidOption("only files that are used again are kept in part")
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """Return the ways that are worth a run for this work: (how, files) each."""
+        return WAYS["durable" if self.durable else "memory", self.files]
+
+    @property
+    def batches(self) -> int:
+        """How many batches that makes: each holds as many records as fit, one at least."""
+        records = max(1, self.batch_bytes // (self.value_bytes + 10))
+        return max(1, self.total_bytes // (records * self.value_bytes))
+
+
+def run(work: Work, way: tuple[str, str], timeout: float = TIMEOUT_S) -> dict[str, Any]:
+    """Run one way once, in a process of its own; return its line, as ``bench`` prints it.
+
+    Raises StorageError where the files cannot be made (a file system without O_DIRECT among them),
+    TimedOut.
+    """
+    asked = json.dumps([asdict(work), way])
+    command = [sys.executable, "-m", "kraftfast.bench.floor", asked]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"the floor did not end within {timeout:.0f} s") from None
+    if done.returncode:
+        told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise StorageError(told[-1].removeprefix("StorageError: "))
+    return line(work, way, json.loads(done.stdout))
+
+
+def line(work: Work, way: tuple[str, str], measured: dict[str, float]) -> dict[str, Any]:
+    """Return what was measured under the keys that every harness prints."""
+    records, seconds = int(measured["records"]), measured["seconds"]
+    cpu_s = measured["user_s"] + measured["system_s"]
+    return {
+        "peer": "floor",
+        "how": way[0],
+        "files": way[1],
+        "voters": 3,
+        "processes": 3,
+        "sync": work.durable,
+        "value_bytes": work.value_bytes,
+        "batch_bytes": work.batch_bytes,
+        "window": work.window,
+        "retention_mib": work.keep_bytes / MIB or None,
+        "seconds": round(seconds, 6),
+        "records": records,
+        "records_per_s": round(records / seconds, 1),
+        **{key: round(measured[key], 1) for key in ("p50_us", "p99_us", "p999_us", "max_us")},
+        "cpu_s_per_million_records": round(cpu_s / records * RECORDS_PER_MILLION, 4),
+    }
+
+
+def best(lines: list[dict[str, Any]], key: str = "records_per_s") -> dict[str, Any]:
+    """Return the line that is best by a key: the most records a second, the least of a time."""
+    return (max if key == "records_per_s" else min)(lines, key=lambda each: each[key])
+
+
+def main(asked: str) -> None:
+    """Run what the parent asked for and print what came of it; Ctrl-C ends it at once."""
+    from kraftfast.bench import floor_kernel
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    fields, (how, files) = json.loads(asked)
+    work = Work(**fields)
+    measured = floor_kernel.run(
+        work.directory,
+        value_bytes=work.value_bytes,
+        batch_bytes=work.batch_bytes,
+        batches=work.batches,
+        window=work.window,
+        durable=work.durable,
+        how=how,
+        files=files,
+        keep_bytes=work.keep_bytes,
+    )
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except KraftfastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(error.exit_code)

@@ -1,0 +1,165 @@
+"""Plans of benchmarks: what is measured, how often, and by turns with what."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kraftfast.bench.machine import facts
+from kraftfast.bench.result import Result, Run
+from kraftfast.bench.sustained import machine_stolen_s
+from kraftfast.errors import InputError, KraftfastError, TimedOut
+
+COMMANDS = ("throughput", "latency", "sustained", "floor")
+REPEAT_MAX = 10_000
+RUN_TIMEOUT_S = 24 * 3600.0
+
+
+class MeasurementFailed(KraftfastError):
+    """A command of a plan failed; its last line and its exit code are this one's."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One command of a plan, with the options of ``kraftfast bench COMMAND``."""
+
+    name: str
+    command: str
+    options: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Any, number: int) -> Measure:
+        """Return the measure that a table describes. Raises InputError."""
+        if not isinstance(table, dict) or not isinstance(table.get("command"), str):
+            raise InputError(f"measure {number} names no command ({', '.join(COMMANDS)})")
+        command, name = table["command"], table.get("name", table["command"])
+        if command not in COMMANDS:
+            raise InputError(f"measure {number}: {command!r} is not one of {', '.join(COMMANDS)}")
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"measure {number}: its name is {name!r}")
+        options: list[str] = []
+        for key, value in table.items():
+            if key not in ("name", "command"):
+                options += _option(key, value, name)
+        return cls(name, command, tuple(options))
+
+
+def _option(key: str, value: Any, measure: str) -> list[str]:
+    """Return a key of a plan as the command line has it."""
+    flag = f"--{key.replace('_', '-')}"
+    if flag in ("--dir", "--json", "--samples", "--help"):
+        raise InputError(f"measure {measure!r}: {key} belongs to the plan's own command line")
+    if isinstance(value, bool):
+        return [flag] if value else []
+    if not isinstance(value, (str, int, float)):
+        raise InputError(f"measure {measure!r}: {key} is neither text, a number, true nor false")
+    return [flag, str(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``repeat`` turns; in each every measure once, in every other turn backwards."""
+
+    name: str
+    repeat: int
+    measures: tuple[Measure, ...]
+
+    def turns(self) -> Iterator[tuple[int, Measure]]:
+        """Yield each repetition and what it runs. A drift of the machine hurts all alike."""
+        for number in range(self.repeat):
+            order = self.measures if number % 2 == 0 else reversed(self.measures)
+            for measure in order:
+                yield number, measure
+
+
+def read(path: Path) -> tuple[Plan, dict[str, Any]]:
+    """Read a plan; return it and what the file says. Raises InputError."""
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no TOML: {error}") from None
+    try:
+        return _plan(table, path.stem), table
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _plan(table: dict[str, Any], stem: str) -> Plan:
+    unknown = sorted(table.keys() - {"name", "repeat", "measure"})
+    if unknown:
+        raise InputError(f"a plan has no {unknown[0]!r}: it has name, repeat and [[measure]]")
+    repeat, name, found = table.get("repeat", 5), table.get("name", stem), table.get("measure")
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= REPEAT_MAX:
+        raise InputError(f"repeat is {repeat!r}, not from 1 to {REPEAT_MAX}")
+    if not isinstance(name, str):
+        raise InputError(f"its name is {name!r}")
+    if not isinstance(found, list) or not found:
+        raise InputError("it has no [[measure]]")
+    measures = tuple(Measure.of(each, number) for number, each in enumerate(found, 1))
+    names = [each.name for each in measures]
+    for each in names:
+        if names.count(each) > 1:
+            raise InputError(f"two measures are called {each!r}")
+    return Plan(name, repeat, measures)
+
+
+def run(
+    plan: Plan,
+    table: dict[str, Any],
+    directory: str,
+    save: Callable[[Result], None],
+    progress: Callable[[int, int, Measure, float], None],
+) -> Result:
+    """Run a plan below a directory; return the result.
+
+    ``save`` is called after each repetition of each measure: what ends early keeps what it has.
+    ``progress``: before each, with the runs done, all runs, what comes, and the seconds so far.
+    Raises MeasurementFailed.
+    """
+    began = time.monotonic()
+    result = Result(plan.name, _now(), table, facts(directory))
+    todo = list(plan.turns())
+    for done, (number, measure) in enumerate(todo):
+        progress(done, len(todo), measure, time.monotonic() - began)
+        result = result.with_run(_run(measure, number, directory))
+        save(result)
+    result = Result(
+        result.name, result.began_at, result.plan, result.machine, result.runs, complete=True
+    )
+    save(result)
+    return result
+
+
+def _run(measure: Measure, number: int, directory: str) -> Run:
+    command = [sys.executable, "-m", "kraftfast", "bench", measure.command, "--dir", directory]
+    command += ["--json", *measure.options]
+    load, stolen_s, began_at = os.getloadavg()[0], machine_stolen_s(), _now()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        told = f"measure {measure.name!r} did not end within {RUN_TIMEOUT_S / 3600:.0f} h"
+        raise MeasurementFailed(told, TimedOut.exit_code) from None
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise MeasurementFailed(f"measure {measure.name!r}: {told}", abs(done.returncode))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    stolen_s = round(machine_stolen_s() - stolen_s, 2)
+    return Run(measure.name, number, began_at, round(load, 2), stolen_s, lines)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,142 @@
+"""Results of benchmarks: one JSON document for each plan that was run, in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kraftfast.errors import InputError
+from kraftfast.log.disk import storage_error
+
+FORMAT, VERSION = "kraftfast-bench", 1
+SUFFIX = ".json"
+RESULT_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One repetition of one measure. ``lines``: what the command printed, one or several."""
+
+    measure: str
+    repetition: int
+    began_at: str
+    load_average: float
+    stolen_s: float
+    lines: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a plan has measured so far. ``complete``: to its end."""
+
+    name: str
+    began_at: str
+    plan: dict[str, Any]
+    machine: dict[str, Any]
+    runs: list[Run] = field(default_factory=list)
+    complete: bool = False
+
+    @property
+    def measures(self) -> list[str]:
+        """Return the names of what was measured, in the plan's order."""
+        return list(dict.fromkeys(run.measure for run in self.runs))
+
+    def values(self, measure: str, key: str) -> list[float]:
+        """Return what each repetition measured, the best of its lines; one without is left out."""
+        found = []
+        for run in self.runs:
+            here = [line[key] for line in run.lines if line.get(key) is not None]
+            if run.measure == measure and here:
+                found.append(float(max(here) if key == "records_per_s" else min(here)))
+        return found
+
+    def with_run(self, run: Run) -> Result:
+        """Return the same with one repetition more."""
+        return replace(self, runs=[*self.runs, run])
+
+    def save(self, path: Path) -> None:
+        """Write it in place of what is there. Raises StorageError."""
+        text = json.dumps({"format": FORMAT, "version": VERSION} | asdict(self), indent=1)
+        beside = path.with_name(f".{path.name}.new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(text + "\n")
+            os.replace(beside, path)
+        except OSError as error:
+            raise storage_error("cannot write", str(path), error) from None
+
+
+def load(path: Path) -> Result:
+    """Read a result. Raises InputError where it is none, or none that this version reads."""
+    try:
+        if path.stat().st_size > RESULT_BYTES_MAX:
+            raise InputError(f"{path} is no result of kraftfast bench: it is too large")
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is no result of kraftfast bench, or was cut: no JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InputError(f"{path} is no result of kraftfast bench: it does not say {FORMAT!r}")
+    if document.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {document.get('version')!r} of the format; this reads {VERSION}"
+        )
+    try:
+        return _of(document)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{path} lacks a part of a result, or has one of a wrong type") from None
+
+
+def _of(document: dict[str, Any]) -> Result:
+    runs = [Run(**each) for each in document["runs"]]
+    for run in runs:
+        if not isinstance(run.measure, str) or not run.lines:
+            raise ValueError(run.measure)
+        for line in run.lines:
+            line.items()
+    parts = {key: document[key] for key in ("name", "began_at", "plan", "machine", "complete")}
+    if not (isinstance(parts["name"], str) and isinstance(parts["machine"], dict)):
+        raise TypeError(parts["name"])
+    return Result(runs=runs, **parts)
+
+
+def default_folder() -> Path:
+    """Return where results collect: ``KRAFTFAST_RESULTS``, else below the user's data folder."""
+    asked = os.environ.get("KRAFTFAST_RESULTS")
+    if asked:
+        return Path(asked)
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(data) / "kraftfast" / "bench"
+
+
+def new_path(folder: Path, name: str) -> Path:
+    """Return a path for a result of that name that begins now; nothing is there."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "result"
+    stem = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-{plain}"
+    path, number = folder / f"{stem}{SUFFIX}", 2
+    while path.exists():
+        path, number = folder / f"{stem}-{number}{SUFFIX}", number + 1
+    return path
+
+
+def collected(folder: Path) -> Iterator[tuple[Path, Result | InputError]]:
+    """Yield each file of a folder, the oldest first, and the result in it or why it is none.
+
+    Raises InputError where there is no such folder.
+    """
+    try:
+        paths = sorted(each for each in folder.iterdir() if each.suffix == SUFFIX)
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from None
+    for path in paths:
+        try:
+            yield path, load(path)
+        except InputError as error:
+            yield path, error

@@ -1,0 +1,222 @@
+"""``kraftfast bench run``, ``list`` and ``compare``: plans, and the results that they leave."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kraftfast.cli import options
+from kraftfast.errors import InputError
+
+if TYPE_CHECKING:
+    from kraftfast.bench.plan import Measure, Plan
+    from kraftfast.bench.result import Result
+
+PERCENT = options.Number(0, 1000)
+WORSE = 1
+"""The exit code of a comparison that shows what ``--fail-if-worse`` asks for."""
+
+results_folder = click.option(
+    "--results",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of results [KRAFTFAST_RESULTS, or kraftfast/bench below XDG_DATA_HOME].",
+)
+
+
+@click.command("run")
+@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
+)
+@results_folder
+def run_plan(plan: Path, directory: str | None, folder: Path | None) -> None:
+    """Run a plan: several measurements, by turns, again and again.
+
+    PLAN is a TOML file: repeat = 7, and a [[measure]] for each measurement, with name, command
+    (throughput, latency, sustained or floor) and that command's options, such as record-size = 100.
+    The result is one JSON document; each turn is saved as it ends, so that Ctrl-C keeps it.
+    """
+    from kraftfast.bench import plan as plans
+    from kraftfast.bench.result import default_folder, new_path
+    from kraftfast.cli.scratch import scratch_directory
+
+    asked, table = plans.read(plan)
+    check_options(asked)
+    path = new_path(folder or default_folder(), asked.name)
+    saved: list[Result] = []
+
+    def save(result: Result) -> None:
+        result.save(path)
+        saved[:] = [result]
+
+    try:
+        with scratch_directory("bench", directory) as place:
+            plans.run(asked, table, place, save, show_progress)
+    finally:
+        if saved:
+            if not saved[0].complete:
+                runs = f"{len(saved[0].runs)} of {asked.repeat * len(asked.measures)}"
+                click.echo(f"kept, cut short after {runs} runs: {path}", err=True)
+            show_result(saved[0])
+            click.echo(str(path))
+
+
+def check_options(plan: Plan) -> None:
+    """Refuse a plan of which a command would refuse an option, before hours are spent."""
+    from kraftfast.cli.bench import bench
+
+    for measure in plan.measures:
+        try:
+            bench.commands[measure.command].make_context(measure.name, [*measure.options, "--json"])
+        except click.UsageError as error:
+            raise InputError(f"measure {measure.name!r}: {error.format_message()}") from None
+
+
+def show_progress(done: int, all_runs: int, measure: Measure, seconds: float) -> None:
+    """Tell on stderr what comes now, and about how long the rest takes."""
+    left = "" if not done else f", about {seconds / done * (all_runs - done) / 60:.0f} min left"
+    click.echo(f"{done + 1} of {all_runs}: {measure.name}{left}", err=True)
+
+
+def show_result(result: Result) -> None:
+    """Print the medians and ranges of a result."""
+    from kraftfast.bench.compare import KEYS
+    from kraftfast.cli.show import put, table
+
+    made = table("measure", *KEYS, "runs")
+    for measure in result.measures:
+        cells = [_spread(result.values(measure, key)) for key in KEYS]
+        count = sum(run.measure == measure for run in result.runs)
+        made.add_row(measure, *cells, str(count))
+    put(made)
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"{_figure(median(values))} ({_figure(min(values))}-{_figure(max(values))})"
+
+
+def _figure(value: float) -> str:
+    """Return three digits of a small figure, the whole of a large one.
+
+    >>> _figure(1234567.8), _figure(0.12345)
+    ('1,234,568', '0.123')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+@click.command("list")
+@results_folder
+@options.as_json
+def list_results(folder: Path | None, as_json: bool) -> None:
+    """Show the results of a folder, the oldest first; a file that is none is named."""
+    from kraftfast.bench.result import Result, collected, default_folder
+    from kraftfast.cli.show import put, table
+
+    made = table("result", "began", "measures", "runs", "complete", left=2)
+    for path, found in collected(folder or default_folder()):
+        if not isinstance(found, Result):
+            click.echo(f"kraftfast bench list: {found}", err=True)
+            continue
+        line = {
+            "path": str(path),
+            "name": found.name,
+            "began_at": found.began_at,
+            "measures": found.measures,
+            "runs": len(found.runs),
+            "complete": found.complete,
+        }
+        if as_json:
+            click.echo(json.dumps(line))
+        whole = "yes" if found.complete else "no"
+        row = (len(found.measures), len(found.runs))
+        made.add_row(path.name, found.began_at, *map(str, row), whole)
+    if not as_json:
+        put(made)
+
+
+@click.command("compare")
+@click.argument("first")
+@click.argument("second")
+@click.option(
+    "--fail-if-worse",
+    type=PERCENT,
+    metavar="PERCENT",
+    help=f"Exit with {WORSE} if the second is worse by more than that, and shown to be worse.",
+)
+@results_folder
+@options.as_json
+@click.pass_context
+def compare_results(
+    context: click.Context,
+    first: str,
+    second: str,
+    fail_if_worse: float | None,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare two results, measure by measure, or two measures: RESULT::MEASURE.
+
+    A result is a path, or the name of a file in the folder of results. Each line: the medians,
+    their ratio (second over first) with a 95 % bootstrap interval, and a verdict where it allows
+    one.
+    """
+    from kraftfast.bench.compare import compare
+
+    one, name = _named(first, folder)
+    other, other_name = _named(second, folder)
+    if (name is None) != (other_name is None):
+        raise click.UsageError("name a measure of both, as RESULT::MEASURE, or of neither")
+    pairs = None if name is None or other_name is None else [(name, other_name)]
+    lines = compare(one, other, pairs)
+    if not lines:
+        raise InputError(
+            f"nothing to compare: {first} measured {', '.join(one.measures) or 'nothing'}, "
+            f"{second} {', '.join(other.measures) or 'nothing'}"
+        )
+    if as_json:
+        for line in lines:
+            click.echo(json.dumps(asdict(line)))
+    else:
+        show_comparison(lines)
+    if fail_if_worse is not None and any(line.is_worse_by(fail_if_worse) for line in lines):
+        context.exit(WORSE)
+
+
+def _named(text: str, folder: Path | None) -> tuple[Result, str | None]:
+    """Return the result that RESULT or RESULT::MEASURE names, and the measure."""
+    from kraftfast.bench.result import default_folder, load
+
+    place, separator, measure = text.partition("::")
+    path = Path(place)
+    if not path.exists() and path.name == place:
+        path = (folder or default_folder()) / place
+    found = load(path)
+    if separator and measure not in found.measures:
+        raise InputError(f"{path} measured {', '.join(found.measures)}, not {measure!r}")
+    return found, measure if separator else None
+
+
+def show_comparison(lines: list[Any]) -> None:
+    """Print a line for each key of each measure."""
+    from kraftfast.cli.show import put, table
+
+    made = table("measure", "key", "first", "second", "ratio", "95 %", "verdict", left=2)
+    for line in lines:
+        made.add_row(
+            line.measure,
+            line.key,
+            _figure(line.first),
+            _figure(line.second),
+            f"{line.ratio:.3f}",
+            f"{line.low:.3f}-{line.high:.3f}",
+            line.verdict,
+        )
+    put(made)

@@ -1,0 +1,150 @@
+"""Plans, results and comparisons: what is read, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.bench import plan
+from kraftfast.bench.compare import compare, interval, verdict
+from kraftfast.bench.machine import facts
+from kraftfast.bench.result import Result, Run, collected, default_folder, load, new_path
+from kraftfast.errors import InputError
+
+MEASURE = '[[measure]]\ncommand = "floor"\n'
+
+
+def result(**values: list[float]) -> Result:
+    """Return a result whose measures have these rates."""
+    runs = [
+        Run(name, number, "", 0.0, 0.0, [{"records_per_s": rate, "p50_us": None}])
+        for name, rates in values.items()
+        for number, rate in enumerate(rates)
+    ]
+    return Result("name", "2026-01-01T00:00:00Z", {}, {}, runs)
+
+
+def test_a_result_is_what_was_saved(tmp_path: Path) -> None:
+    saved = result(a=[1.0, 2.0], b=[3.0])
+    path = tmp_path / "new" / "r.json"
+    saved.save(path)
+    assert load(path) == saved and [each.name for each in path.parent.iterdir()] == ["r.json"]
+    assert saved.measures == ["a", "b"] and saved.values("a", "records_per_s") == [1.0, 2.0]
+    assert saved.values("a", "p50_us") == []
+
+
+def test_the_best_line_of_a_run_counts() -> None:
+    lines = [{"records_per_s": 1.0, "p50_us": 9.0}, {"records_per_s": 2.0, "p50_us": 7.0}]
+    found = Result("n", "", {}, {}, [Run("floor", 0, "", 0.0, 0.0, lines)])
+    assert found.values("floor", "records_per_s") == [2.0]
+    assert found.values("floor", "p50_us") == [7.0]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "no JSON"),
+        ('{"format": "kraftfast-bench", "version": 1, "ru', "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "does not say"),
+        ('{"format": "other"}', "does not say"),
+        ('{"format": "kraftfast-bench", "version": 2}', "version 2"),
+        ('{"format": "kraftfast-bench", "version": 1}', "lacks a part"),
+        (
+            '{"format": "kraftfast-bench", "version": 1, "name": "", "began_at": "", "plan": {},'
+            ' "machine": {}, "complete": true, "runs": [{"measure": 1}]}',
+            "lacks a part",
+        ),
+    ],
+)
+def test_what_is_no_result_is_named(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=told):
+        load(path)
+    result(a=[1.0]).save(tmp_path / "y.json")
+    found = dict(collected(tmp_path))
+    assert isinstance(found[path], InputError) and isinstance(found[tmp_path / "y.json"], Result)
+
+
+def test_results_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = new_path(tmp_path, "../a b/ü")
+    assert first.parent == tmp_path and first.name.endswith("-a-b.json")
+    first.touch()
+    assert new_path(tmp_path, "../a b/ü") != first
+    monkeypatch.setenv("KRAFTFAST_RESULTS", "/r")
+    assert default_folder() == Path("/r")
+    monkeypatch.delenv("KRAFTFAST_RESULTS")
+    monkeypatch.setenv("XDG_DATA_HOME", "/d")
+    assert default_folder() == Path("/d/kraftfast/bench")
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("x =", "no TOML"),
+        ("", "no \\[\\[measure\\]\\]"),
+        ("measure = 1", "no \\[\\[measure\\]\\]"),
+        ("[[measure]]\nname = 'a'", "names no command"),
+        ("[[measure]]\ncommand = 'disk'", "'disk' is not one of"),
+        ("repeat = 0\n" + MEASURE, "repeat is 0"),
+        ("repeat = true\n" + MEASURE, "repeat is True"),
+        ("other = 1\n" + MEASURE, "a plan has no 'other'"),
+        ("name = 1\n" + MEASURE, "its name is 1"),
+        (MEASURE + MEASURE, "two measures are called 'floor'"),
+        (MEASURE + "name = ' '", "its name is ' '"),
+        (MEASURE + "dir = '/'", "belongs to the plan's own command line"),
+        (MEASURE + "total = [1]", "neither text"),
+    ],
+)
+def test_a_plan_that_is_none(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=told) as caught:
+        plan.read(path)
+    assert str(caught.value).startswith(str(path))
+    with pytest.raises(InputError, match="cannot read"):
+        plan.read(tmp_path / "none")
+
+
+def test_turns_go_forth_and_back(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        'repeat = 2\n[[measure]]\nname = "a"\ncommand = "throughput"\nrecord_size = 5\n'
+        'stages = true\n[[measure]]\nname = "b"\ncommand = "latency"\nseconds = 0.5\n'
+    )
+    found, _ = plan.read(path)
+    assert [(number, each.name) for number, each in found.turns()] == [
+        (0, "a"), (0, "b"), (1, "b"), (1, "a"),
+    ]  # fmt: skip
+    assert found.measures[0].options == ("--record-size", "5", "--stages")
+    assert found.measures[1].options == ("--seconds", "0.5") and found.name == "p"
+
+
+def test_an_interval_says_what_differs() -> None:
+    first = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2]
+    worse = [each * 0.8 for each in first]
+    found = compare(result(a=first, b=first), result(a=worse, c=first))
+    (line,) = found
+    assert (line.measure, line.key, line.verdict) == ("a", "records_per_s", "worse")
+    assert line.low < line.ratio < line.high < 0.85 and line.ratio == pytest.approx(0.8)
+    assert line.is_worse_by(15) and not line.is_worse_by(25)
+    assert compare(result(a=worse), result(a=first))[0].verdict == "better"
+    assert compare(result(a=first), result(a=first))[0].verdict == "no difference shown"
+    assert compare(result(a=first[:4]), result(a=worse))[0].verdict == "too few repetitions"
+    assert not compare(result(a=first[:4]), result(a=worse))[0].is_worse_by(0)
+    assert compare(result(a=first), result(c=worse), [("a", "c")])[0].measure == "a / c"
+
+
+def test_of_a_time_more_is_worse() -> None:
+    assert verdict("p50_us", 1.1, 1.2, 5) == "worse" and verdict("p99_us", 0.8, 0.9, 5) == "better"
+    assert interval([1.0] * 5, [2.0] * 5) == (2.0, 2.0)
+
+
+def test_facts_are_plain_values(tmp_path: Path) -> None:
+    found: dict[str, Any] = facts(str(tmp_path))
+    assert json.loads(json.dumps(found)) == found and found["processors"] >= 1
+    assert found["filesystem"] and found["kernel"] and found["crc32c"]
