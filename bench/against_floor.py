@@ -24,7 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kraftfast.bench.floor import Work, best, run  # noqa: E402
+from kraftfast.bench.floor import Work, best, run_ways  # noqa: E402
+from kraftfast.errors import KraftfastError  # noqa: E402
 
 MIB = 1 << 20
 BATCH_BYTES = 64 * 1024
@@ -115,7 +116,7 @@ def total_mib(row: Row, asked: argparse.Namespace) -> int:
 
 
 def run_floor(row: Row, place: str, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run each way of the floor once."""
+    """Run each way of the floor once. A way that does not run here is named."""
     batch, window = (BATCH_BYTES, WINDOW) if row.mode == "throughput" else (1, 1)
     work = Work(
         place,
@@ -127,7 +128,10 @@ def run_floor(row: Row, place: str, asked: argparse.Namespace) -> list[dict[str,
         row.files,
         KEPT_MIB * MIB if row.files == "again" else 0,
     )
-    return [run(work, way) for way in work.ways]
+    lines, problems = run_ways(work)
+    for problem in problems:
+        print(f"\nnot measured: {problem}", file=sys.stderr)
+    return lines
 
 
 def run_ours(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
@@ -248,4 +252,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (KraftfastError, OSError) as error:
+        sys.exit(f"against_floor: {error}")

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define SPINS 200
+#define LOOK_EVERY 256 /* turns of the leader between looks at its followers */
 #define HEADER 61
 #define BODY_MAX 24 /* of a record, beside its value */
 
@@ -235,10 +236,13 @@ static int commit(floor_run *run, leader_state *of) {
 
 static int lead(floor_run *run, leader_state *of) {
     position *acknowledged = &run->shared->acknowledged;
+    unsigned turns = 0;
     while (of->committed < run->of->batches) {
         if (atomic_load(&run->shared->failed) || send_batches(run, of)) return -1;
         uint32_t heard = atomic_load(&acknowledged->bell);
         if (flush(run, of)) return -1;
+        if (++turns % LOOK_EVERY == 0 && waitpid(-1, NULL, WNOHANG) > 0)
+            return kf_floor_fail(run, "a follower's process has ended", ECHILD);
         if (!commit(run, of)) rest(run, acknowledged, heard);
     }
     return 0;
@@ -358,7 +362,11 @@ int kf_floor_run(const kf_floor_options *options, kf_floor_result *result) {
         return -1;
     }
     measure(&run, options);
-    int failed = run_all(&run, result);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int in_circle = run.keep < run.size, in_place = options->how == KF_FLOOR_IN_PLACE;
+    int failed = in_place && in_circle
+                     ? kf_floor_fail(&run, "in place nothing is used in a circle", EINVAL)
+                     : run_all(&run, result);
     for (int i = 0; i <= FOLLOWERS; i++) {
         result->user_s += run.shared->user_s[i];
         result->system_s += run.shared->system_s[i];

@@ -1,11 +1,12 @@
 /* The floor: the least work by which three voters of one host can commit a stream of records. A
  * real engine on the same machine is divided by it; it is no design to copy.
  *
- * Three processes. The leader encodes record batches (magic 2, with their CRC-32C) and publishes
- * the end offset in shared memory. Two followers check each CRC, store the batch in a file of their
- * own and publish their end offset. The majority's offset is the commit. Durable: a follower calls
- * fdatasync before it acknowledges whatever has come, and the leader flushes meanwhile. No
- * protocol, no elections, no producer, nothing that survives.
+ * Three processes. The leader encodes records into batches, with their size and CRC-32C (of the
+ * header nothing else), and publishes the end offset in shared memory. Two followers check each
+ * CRC, store the batch in a file of their own and publish their end offset. Durable: a follower
+ * calls fdatasync before it acknowledges whatever has come, and the leader meanwhile, before it
+ * looks who has acknowledged: a commit is on its disk and on one more. No protocol, no elections,
+ * no producer, nothing that survives.
  */
 #ifndef KF_FLOOR_H
 #define KF_FLOOR_H
@@ -49,8 +50,9 @@ typedef struct {
     int error;
 } kf_floor_result;
 
-/* Runs it in this process and two forked ones; the caller has no other thread that matters. Files
- * are unlinked as soon as they are open. Returns 0, or -1 with `failed` and `error` set. */
+/* Runs it in this process and two forked ones; the caller has no other thread that matters, and is
+ * killed from now on when its parent ends. Files are unlinked as soon as they are open. In place
+ * nothing is used in a circle. Returns 0, or -1 with `failed` and `error` set. */
 int kf_floor_run(const kf_floor_options *options, kf_floor_result *result);
 
 #endif

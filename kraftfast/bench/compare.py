@@ -4,38 +4,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.result import Result
+from kraftfast.bench.result import KEYS, Result
 
-KEYS = ("records_per_s", "p50_us", "p99_us", "p999_us", "cpu_s_per_million_records")
 RESAMPLES, CONFIDENCE = 10_000, 0.95
+TOO_FEW, NOTHING = "too few repetitions", "nothing to divide by"
 REPETITIONS_MIN = 5
 """Of fewer, an interval says nothing: the spread itself is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One key of one measure. ``ratio``: the second median over the first, with its interval.
+    """One key of one measure. ``ratio``: the second median over the first, with its interval; None
+    where there is nothing to divide by.
 
-    ``verdict``: "better", "worse", "no difference shown", or "too few repetitions".
+    ``verdict``: "better", "worse", "no difference shown", or why there is none.
     """
 
     measure: str
     key: str
     first: float
     second: float
-    ratio: float
-    low: float
-    high: float
+    ratio: float | None
+    low: float | None
+    high: float | None
     verdict: str
 
     def is_worse_by(self, percent: float) -> bool:
         """Return whether it is worse by more than that, and shown to be worse at all."""
-        share = percent / 100
-        beyond = self.ratio < 1 - share if self.key == "records_per_s" else self.ratio > 1 + share
-        return self.verdict == "worse" and beyond
+        if self.ratio is None or self.verdict != "worse":
+            return False
+        times = 1 / max(self.ratio, 1e-12) if self.key == "records_per_s" else self.ratio
+        return times > 1 + percent / 100
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether there is no verdict."""
+        return self.verdict in (TOO_FEW, NOTHING)
 
 
 def interval(first: list[float], second: list[float]) -> tuple[float, float]:
@@ -50,14 +58,14 @@ def interval(first: list[float], second: list[float]) -> tuple[float, float]:
         for each in (first, second)
     )
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(b / np.maximum(a, 1e-12), (tail, 1 - tail))
+    low, high = np.quantile(b / a, (tail, 1 - tail))
     return float(low), float(high)
 
 
 def verdict(key: str, low: float, high: float, repetitions: int) -> str:
     """Return what an interval says, of so many repetitions on the smaller side."""
     if repetitions < REPETITIONS_MIN:
-        return "too few repetitions"
+        return TOO_FEW
     if low <= 1 <= high:
         return "no difference shown"
     return "better" if (low > 1) == (key == "records_per_s") else "worse"
@@ -67,18 +75,63 @@ def compare(
     first: Result, second: Result, pairs: list[tuple[str, str]] | None = None
 ) -> list[Comparison]:
     """Compare each measure that both have, or these pairs of names, by each key that both have."""
-    if pairs is None:
-        pairs = [(name, name) for name in first.measures if name in second.measures]
     found = []
-    for one, other in pairs:
+    for one, other in pairs or _shared(first, second):
         for key in KEYS:
             a, b = first.values(one, key), second.values(other, key)
-            if a and b and median(a) > 0:
+            if a and b:
                 found.append(_comparison(one if one == other else f"{one} / {other}", key, a, b))
     return found
 
 
+def _shared(first: Result, second: Result) -> list[tuple[str, str]]:
+    return [(name, name) for name in first.measures if name in second.measures]
+
+
+def missing(first: Result, second: Result, pairs: list[tuple[str, str]] | None = None) -> list[str]:
+    """Return a line for each measure, and each key of one, that only one of the two has."""
+    lines = []
+    if pairs is None:
+        for name in sorted({*first.measures} ^ {*second.measures}):
+            lines.append(f"only the {_whose(name in first.measures)} has {name!r}")
+    for one, other in pairs or _shared(first, second):
+        for key in KEYS:
+            a, b = first.values(one, key), second.values(other, key)
+            if bool(a) != bool(b):
+                lines.append(f"only the {_whose(bool(a))} has {key} of {one!r}")
+    return lines
+
+
+def differences(first: Result, second: Result) -> list[str]:
+    """Return what else differs between the two: the machine's facts, options, completeness."""
+    lines = [
+        f"{key}: {first.machine.get(key)!r} and {second.machine.get(key)!r}"
+        for key in sorted({*first.machine} | {*second.machine})
+        if first.machine.get(key) != second.machine.get(key)
+    ]
+    one, other = (_options(each) for each in (first, second))
+    for name in sorted(one.keys() & other.keys()):
+        if one[name] != other[name]:
+            lines.append(f"options of {name!r}: {one[name]} and {other[name]}")
+    for whose, each in (("first", first), ("second", second)):
+        if not each.complete:
+            lines.append(f"the {whose} was cut short")
+    return lines
+
+
+def _whose(of_first: bool) -> str:
+    return "first" if of_first else "second"
+
+
+def _options(result: Result) -> dict[str, Any]:
+    found = result.plan.get("measure")
+    tables = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return {str(each.get("name", each.get("command"))): each for each in tables}
+
+
 def _comparison(name: str, key: str, a: list[float], b: list[float]) -> Comparison:
+    if not median(a) or not min(a):
+        return Comparison(name, key, median(a), median(b), None, None, None, NOTHING)
     low, high = interval(a, b)
     told = verdict(key, low, high, min(len(a), len(b)))
     ratio = median(b) / median(a)

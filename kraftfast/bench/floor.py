@@ -13,10 +13,15 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kraftfast.errors import InvalidOption, KraftfastError, StorageError, TimedOut
+from kraftfast.errors import DiskFull, InvalidOption, KraftfastError, StorageError, TimedOut
 
 TIMEOUT_S = 3_600.0
 MIB = 1 << 20
+RING_BYTES = 60 * MIB
+RECORD_BYTES, RECORD_BYTES_MAX, BATCH_HEADER_BYTES = 10, 24, 61
+"""As cext/floor.c counts: beside a record's value, and before the records."""
+BATCHES_MAX = 1 << 26
+"""The leader keeps 24 bytes for each."""
 RECORDS_PER_MILLION = 1e6
 FILES = ("prepared", "growing", "again")
 """What the log is like when the clock starts: all prepared; nothing prepared; old files, as much as
@@ -52,6 +57,10 @@ class Work:
             raise InvalidOption("files that are used again need to know how much is kept")
         if self.files != "again" and self.keep_bytes:
             raise InvalidOption("only files that are used again are kept in part")
+        if self.batches > BATCHES_MAX:
+            raise InvalidOption(f"that makes {self.batches} batches, at most {BATCHES_MAX} are run")
+        if self.window > (most := max(1, RING_BYTES // self.batch_bytes_max)):
+            raise InvalidOption(f"of such batches at most {most} can be under way in the floor")
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
@@ -61,15 +70,29 @@ class Work:
     @property
     def batches(self) -> int:
         """How many batches that makes: each holds as many records as fit, one at least."""
-        records = max(1, self.batch_bytes // (self.value_bytes + 10))
-        return max(1, self.total_bytes // (records * self.value_bytes))
+        return max(1, self.total_bytes // (self.batch_records * self.value_bytes))
+
+    @property
+    def batch_records(self) -> int:
+        """How many records a batch holds."""
+        return max(1, self.batch_bytes // (self.value_bytes + RECORD_BYTES))
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """How much of a file a batch takes at most."""
+        return BATCH_HEADER_BYTES + self.batch_records * (self.value_bytes + RECORD_BYTES_MAX)
+
+    @property
+    def file_bytes(self) -> int:
+        """How large each voter's file is."""
+        return self.keep_bytes or self.batch_bytes_max * (self.batches + 1)
 
 
 def run(work: Work, way: tuple[str, str], timeout: float = TIMEOUT_S) -> dict[str, Any]:
     """Run one way once, in a process of its own; return its line, as ``bench`` prints it.
 
     Raises StorageError where the files cannot be made (a file system without O_DIRECT among them),
-    TimedOut.
+    DiskFull, TimedOut.
     """
     asked = json.dumps([asdict(work), way])
     command = [sys.executable, "-m", "kraftfast.bench.floor", asked]
@@ -78,9 +101,35 @@ def run(work: Work, way: tuple[str, str], timeout: float = TIMEOUT_S) -> dict[st
     except subprocess.TimeoutExpired:
         raise TimedOut(f"the floor did not end within {timeout:.0f} s") from None
     if done.returncode:
-        told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise StorageError(told[-1].removeprefix("StorageError: "))
+        raise _failure(done.returncode, done.stderr)
     return line(work, way, json.loads(done.stdout))
+
+
+def _failure(returncode: int, stderr: str) -> KraftfastError:
+    """Return what the child's end means."""
+    if returncode < 0:
+        return StorageError(f"the process of the floor was killed by signal {-returncode}")
+    told = stderr.strip().splitlines() or [f"the process of the floor: exit code {returncode}"]
+    text = told[-1].removeprefix("StorageError: ").removeprefix("DiskFull: ")
+    return DiskFull(text) if returncode == DiskFull.exit_code else StorageError(text)
+
+
+def run_ways(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run each way once; return their lines, and what kept the others from running.
+
+    Raises StorageError if none runs, DiskFull, TimedOut.
+    """
+    lines, problems = [], []
+    for way in work.ways:
+        try:
+            lines.append(run(work, way))
+        except DiskFull:
+            raise
+        except StorageError as error:
+            problems.append(f"{way[0]}, {way[1]}: {error}")
+    if not lines:
+        raise StorageError(f"no way of the floor runs here: {'; '.join(problems)}")
+    return lines, problems
 
 
 def line(work: Work, way: tuple[str, str], measured: dict[str, float]) -> dict[str, Any]:

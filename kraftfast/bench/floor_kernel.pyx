@@ -2,7 +2,9 @@
 
 from libc.stdint cimport int64_t
 
-from kraftfast.errors import StorageError
+import os
+
+from kraftfast.log.disk import storage_error
 
 
 cdef extern from "floor.h" nogil:
@@ -67,7 +69,7 @@ def run(
     Its keys: ``records``, ``seconds``, ``p50_us``, ``p99_us``, ``p999_us``, ``max_us`` (of batches,
     from the encoding to the commit), ``user_s``, ``system_s`` (of all three). ``keep_bytes``: files
     are used in a circle; 0: they hold everything. Only for a process with one thread, which Ctrl-C
-    may end. Raises StorageError.
+    may end. Raises StorageError, DiskFull.
     """
     cdef kf_floor_options options
     cdef kf_floor_result result
@@ -77,7 +79,8 @@ def run(
     options.batches, options.window, options.durable = batches, window, durable
     options.how, options.files, options.keep_bytes = HOW[how], FILES[files], keep_bytes
     if kf_floor_run(&options, &result):
-        raise StorageError(f"the floor: {result.failed.decode()} in {directory} ({result.error})")
+        error = OSError(result.error, os.strerror(result.error))
+        raise storage_error(f"the floor: {result.failed.decode()} in", directory, error)
     return {
         "records": result.records,
         "seconds": result.seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from kraftfast.errors import InputError, KraftfastError, TimedOut
 
 COMMANDS = ("throughput", "latency", "sustained", "floor")
 REPEAT_MAX = 10_000
+KEY = re.compile("[a-z][a-z0-9_-]*")
 RUN_TIMEOUT_S = 24 * 3600.0
 
 
@@ -59,12 +61,16 @@ class Measure:
 def _option(key: str, value: Any, measure: str) -> list[str]:
     """Return a key of a plan as the command line has it."""
     flag = f"--{key.replace('_', '-')}"
+    if not KEY.fullmatch(key):
+        raise InputError(f"measure {measure!r}: {key!r} is no option")
+    if value is False:
+        raise InputError(f"measure {measure!r}: leave {key} out where it is not wanted")
     if flag in ("--dir", "--json", "--samples", "--help"):
         raise InputError(f"measure {measure!r}: {key} belongs to the plan's own command line")
-    if isinstance(value, bool):
-        return [flag] if value else []
+    if value is True:
+        return [flag]
     if not isinstance(value, (str, int, float)):
-        raise InputError(f"measure {measure!r}: {key} is neither text, a number, true nor false")
+        raise InputError(f"measure {measure!r}: {key} is neither text, a number nor true")
     return [flag, str(value)]
 
 
@@ -132,6 +138,7 @@ def run(
     """
     began = time.monotonic()
     result = Result(plan.name, _now(), table, facts(directory))
+    save(result)  # what cannot be saved is told before hours are spent
     todo = list(plan.turns())
     for done, (number, measure) in enumerate(todo):
         progress(done, len(todo), measure, time.monotonic() - began)

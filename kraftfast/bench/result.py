@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kraftfast.errors import InputError
 from kraftfast.log.disk import storage_error
@@ -17,6 +20,10 @@ from kraftfast.log.disk import storage_error
 FORMAT, VERSION = "kraftfast-bench", 1
 SUFFIX = ".json"
 RESULT_BYTES_MAX = 1 << 30
+NAME_MAX = 100
+"""Characters of a plan's name that stand in the name of the file."""
+KEYS: Final = ("records_per_s", "p50_us", "p99_us", "p999_us", "cpu_s_per_million_records")
+"""What is compared: finite numbers from 0 on, or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +76,15 @@ class Result:
             beside.write_text(text + "\n")
             os.replace(beside, path)
         except OSError as error:
+            with suppress(OSError):
+                beside.unlink()  # a full disk needs the room
             raise storage_error("cannot write", str(path), error) from None
 
 
 def load(path: Path) -> Result:
     """Read a result. Raises InputError where it is none, or none that this version reads."""
     try:
-        if path.stat().st_size > RESULT_BYTES_MAX:
-            raise InputError(f"{path} is no result of kraftfast bench: it is too large")
-        document = json.loads(path.read_bytes())
+        document = json.loads(_content(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -94,17 +101,47 @@ def load(path: Path) -> Result:
         raise InputError(f"{path} lacks a part of a result, or has one of a wrong type") from None
 
 
+def _content(path: Path) -> bytes:
+    """Return what a file holds; of a pipe or a device nothing is read. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise InputError(f"{path} is no result of kraftfast bench: it is no file")
+        content = file.read(RESULT_BYTES_MAX + 1)
+    if len(content) > RESULT_BYTES_MAX:
+        raise InputError(f"{path} is no result of kraftfast bench: it is too large")
+    return content
+
+
+TYPES = {"name": str, "began_at": str, "plan": dict, "machine": dict, "complete": bool}
+
+
 def _of(document: dict[str, Any]) -> Result:
+    """Return the result in a document. Raises KeyError, TypeError, ValueError, AttributeError."""
+    parts = {key: document[key] for key in TYPES}
+    for key, kind in TYPES.items():
+        if not isinstance(parts[key], kind):
+            raise TypeError(key)
     runs = [Run(**each) for each in document["runs"]]
+    for text in (parts["name"], parts["began_at"], *(run.measure for run in runs)):
+        text.encode()
     for run in runs:
-        if not isinstance(run.measure, str) or not run.lines:
+        if not run.lines:
             raise ValueError(run.measure)
         for line in run.lines:
-            line.items()
-    parts = {key: document[key] for key in ("name", "began_at", "plan", "machine", "complete")}
-    if not (isinstance(parts["name"], str) and isinstance(parts["machine"], dict)):
-        raise TypeError(parts["name"])
+            _check(line)
     return Result(runs=runs, **parts)
+
+
+def _check(line: dict[str, Any]) -> None:
+    for key in KEYS:
+        value = line.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(key)
+        if not 0 <= value <= sys.float_info.max:  # NaN is not
+            raise ValueError(key)
 
 
 def default_folder() -> Path:
@@ -112,13 +149,18 @@ def default_folder() -> Path:
     asked = os.environ.get("KRAFTFAST_RESULTS")
     if asked:
         return Path(asked)
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(data) / "kraftfast" / "bench"
+    data = os.environ.get("XDG_DATA_HOME")
+    if data:
+        return Path(data) / "kraftfast" / "bench"
+    home = os.path.expanduser("~")
+    if home in ("~", "", "/"):
+        raise InputError("there is no home directory: name a folder, --results DIR")
+    return Path(home) / ".local" / "share" / "kraftfast" / "bench"
 
 
 def new_path(folder: Path, name: str) -> Path:
     """Return a path for a result of that name that begins now; nothing is there."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "result"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:NAME_MAX].strip("-.") or "result"
     stem = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-{plain}"
     path, number = folder / f"{stem}{SUFFIX}", 2
     while path.exists():

@@ -40,6 +40,19 @@ for each in (floor, run_plan, list_results, compare_results):
     bench.add_command(each)
 
 
+def check_load(asked: dict[str, Any]) -> None:
+    """Refuse options that do not go together. Raises UsageError."""
+    if asked["total"] is not None and asked["seconds"] is not None:
+        raise click.UsageError("--total or --seconds, not both")
+
+
+def check_sustained(asked: dict[str, Any]) -> None:
+    """As :func:`check_load`, for ``sustained``."""
+    check_load(asked)
+    if asked["samples"] or asked["stages"]:
+        raise click.UsageError("--samples and --stages belong to throughput and latency")
+
+
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that throughput and latency have in common."""
     decorators = [
@@ -107,7 +120,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@bench.command()
+@bench.command(cls=options.Checked, check=check_load)
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
@@ -121,7 +134,7 @@ def throughput(**asked: Any) -> None:
     measure("throughput", asked)
 
 
-@bench.command()
+@bench.command(cls=options.Checked, check=check_load)
 @load_options
 def latency(**asked: Any) -> None:
     """Time from an append to its commit, one record outstanding."""
@@ -134,7 +147,7 @@ def latency(**asked: Any) -> None:
     measure("latency", asked | fixed)
 
 
-@bench.command()
+@bench.command(cls=options.Checked, check=check_sustained)
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
@@ -146,8 +159,6 @@ def sustained(**asked: Any) -> None:
     uses old segments again with --retention. For every process: seconds of CPU, page faults,
     context switches, bytes written, fdatasyncs.
     """
-    if asked["samples"] or asked["stages"]:
-        raise click.UsageError("--samples and --stages belong to throughput and latency")
     if asked["prepare"] is None:
         asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
     measure("sustained", asked)
@@ -164,8 +175,6 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
 
         parquet()
         check_target(asked["samples"])
-    if asked["total"] is not None and asked["seconds"] is not None:
-        raise click.UsageError("--total or --seconds, not both")
     size, total = asked["record_size"], asked["total"]
     rows = Rows(None, size, json=asked["values"] == "json")
     refuse_without_space(asked["directory"], asked["voters"] * kept_bytes(asked))

@@ -16,7 +16,13 @@ TOTAL_MIB, KEPT_MIB, RECORD_BYTES, BATCH_BYTES, WINDOW, WINDOW_MAX = 256, 64, 10
 TOTAL_MIB_MAX = 1 << 20
 
 
-@click.command()
+def check(asked: dict[str, Any]) -> None:
+    """Refuse options that do not go together. Raises UsageError."""
+    if asked["retention"] is not None and asked["files"] != "again":
+        raise click.UsageError("--retention belongs to --files again")
+
+
+@click.command(cls=options.Checked, check=check)
 @click.option(
     "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
 )
@@ -78,15 +84,12 @@ def floor(**asked: Any) -> None:
     elections. Each way to put bytes into files that suits is run once; the best of them is the
     floor of this machine.
     """
-    from kraftfast.bench.floor import Work, best, run
+    from kraftfast.bench.floor import Work, best, run_ways
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.log.mounts import filesystem_of
 
-    if asked["retention"] is not None and asked["files"] != "again":
-        raise click.UsageError("--retention belongs to --files again")
     kept = int((asked["retention"] or KEPT_MIB) * MIB) if asked["files"] == "again" else 0
     total = int(asked["total"] * MIB)
-    refuse_without_space(asked["directory"], 3 * (kept or total * 5 // 4))
     with scratch_directory("bench", asked["directory"]) as place:
         work = Work(
             place,
@@ -99,7 +102,11 @@ def floor(**asked: Any) -> None:
             kept,
         )
         named = {"filesystem": filesystem_of(place)}
-        lines = [run(work, way) | named for way in work.ways]
+        refuse_without_space(place, 3 * work.file_bytes)
+        found, problems = run_ways(work)
+        lines = [each | named for each in found]
+    for problem in problems:
+        click.echo(f"kraftfast bench floor: not measured: {problem}", err=True)
     if asked["as_json"]:
         for each in lines:
             click.echo(json.dumps(each | {"best": each is best(lines)}))

@@ -52,17 +52,17 @@ def run_plan(plan: Path, directory: str | None, folder: Path | None) -> None:
     saved: list[Result] = []
 
     def save(result: Result) -> None:
-        result.save(path)
         saved[:] = [result]
+        result.save(path)
 
     try:
         with scratch_directory("bench", directory) as place:
             plans.run(asked, table, place, save, show_progress)
     finally:
-        if saved:
+        if saved and saved[0].runs:
             if not saved[0].complete:
                 runs = f"{len(saved[0].runs)} of {asked.repeat * len(asked.measures)}"
-                click.echo(f"kept, cut short after {runs} runs: {path}", err=True)
+                click.echo(f"cut short after {runs} runs", err=True)
             show_result(saved[0])
             click.echo(str(path))
 
@@ -86,7 +86,7 @@ def show_progress(done: int, all_runs: int, measure: Measure, seconds: float) ->
 
 def show_result(result: Result) -> None:
     """Print the medians and ranges of a result."""
-    from kraftfast.bench.compare import KEYS
+    from kraftfast.bench.result import KEYS
     from kraftfast.cli.show import put, table
 
     made = table("measure", *KEYS, "runs")
@@ -149,7 +149,8 @@ def list_results(folder: Path | None, as_json: bool) -> None:
     "--fail-if-worse",
     type=PERCENT,
     metavar="PERCENT",
-    help=f"Exit with {WORSE} if the second is worse by more than that, and shown to be worse.",
+    help=f"Exit with {WORSE} if the second is worse by more than that, and shown to be worse; with "
+    f"{InputError.exit_code} if that cannot be said.",
 )
 @results_folder
 @options.as_json
@@ -168,7 +169,7 @@ def compare_results(
     their ratio (second over first) with a 95 % bootstrap interval, and a verdict where it allows
     one.
     """
-    from kraftfast.bench.compare import compare
+    from kraftfast.bench.compare import compare, differences, missing
 
     one, name = _named(first, folder)
     other, other_name = _named(second, folder)
@@ -186,8 +187,15 @@ def compare_results(
             click.echo(json.dumps(asdict(line)))
     else:
         show_comparison(lines)
-    if fail_if_worse is not None and any(line.is_worse_by(fail_if_worse) for line in lines):
+    lacking = missing(one, other, pairs)
+    for text in [*lacking, *(f"not the same: {each}" for each in differences(one, other))]:
+        click.echo(f"kraftfast bench compare: {text}", err=True)
+    if fail_if_worse is None:
+        return
+    if any(line.is_worse_by(fail_if_worse) for line in lines):
         context.exit(WORSE)
+    if lacking or any(line.is_open for line in lines):
+        raise InputError("it cannot be said whether the second is worse: not all has a verdict")
 
 
 def _named(text: str, folder: Path | None) -> tuple[Result, str | None]:
@@ -215,8 +223,8 @@ def show_comparison(lines: list[Any]) -> None:
             line.key,
             _figure(line.first),
             _figure(line.second),
-            f"{line.ratio:.3f}",
-            f"{line.low:.3f}-{line.high:.3f}",
+            "-" if line.ratio is None else f"{line.ratio:.3f}",
+            "-" if line.ratio is None else f"{line.low:.3f}-{line.high:.3f}",
             line.verdict,
         )
     put(made)

@@ -115,6 +115,25 @@ class Voters(click.ParamType[Any]):
         return int(value)
 
 
+class Checked(click.Command):
+    """A command whose options are checked together where they are read: also by a plan."""
+
+    def __init__(
+        self, *args: Any, check: Callable[[dict[str, Any]], None], **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.check = check
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        try:
+            self.check(ctx.params)
+        except click.UsageError as error:
+            error.ctx = ctx
+            raise
+        return rest
+
+
 class Processors(click.ParamType[Any]):
     """``auto``: None; ``none``: empty; ``0,1``: these."""
 

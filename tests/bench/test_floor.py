@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kraftfast.bench import floor
-from kraftfast.bench.floor import FILES, WAYS, Work, best, run
+from kraftfast.bench.floor import FILES, WAYS, Work, best, run, run_ways
 from kraftfast.bench.floor_kernel import FILES as KERNEL_FILES
 from kraftfast.bench.floor_kernel import HOW
-from kraftfast.errors import InvalidOption, StorageError, TimedOut
+from kraftfast.errors import DiskFull, InvalidOption, StorageError, TimedOut
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_that_long_is_told(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, asked], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode and "StorageError" in done.stderr and "reserve blocks" in done.stderr
+    assert done.returncode and "reserve blocks" in done.stderr and "File too large" in done.stderr
 
 
 def test_a_killed_follower_ends_the_run(tmp_path: Path) -> None:
@@ -102,6 +102,42 @@ def test_a_killed_follower_ends_the_run(tmp_path: Path) -> None:
     os.kill(int(found[0]), signal.SIGKILL)
     _, told = process.communicate(timeout=60)
     assert process.returncode == StorageError.exit_code and "follower's process" in told
+
+
+def test_a_way_that_does_not_run_here_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that remain the best counts; a full disk is no property of a way."""
+    asked, failures = work(tmp_path, files="growing"), [StorageError("no O_DIRECT")]
+
+    def one_fails(work: Work, way: tuple[str, str]) -> dict[str, object]:
+        if way[0] == "direct" or isinstance(failures[0], DiskFull):
+            raise failures[0]
+        return {"how": way[0]}
+
+    monkeypatch.setattr(floor, "run", one_fails)
+    lines, problems = run_ways(asked)
+    assert [line["how"] for line in lines] == ["write"]
+    assert problems == ["direct, growing: no O_DIRECT"]
+    failures[0] = DiskFull("full")
+    with pytest.raises(DiskFull):
+        run_ways(asked)
+    monkeypatch.setattr(Work, "ways", (("direct", "growing"),))
+    failures[0] = StorageError("no O_DIRECT")
+    with pytest.raises(StorageError, match="no way of the floor runs here: direct"):
+        run_ways(asked)
+
+
+def test_what_the_kernel_cannot_do_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="under way"):
+        work(tmp_path, batch_bytes=65536, window=2000)
+    with pytest.raises(InvalidOption, match="batches"):
+        work(tmp_path, batch_bytes=1, total_bytes=1 << 40)
+    asked = work(tmp_path, files="again", keep_bytes=65536)
+    with pytest.raises(StorageError, match="in place nothing is used in a circle"):
+        run(asked, ("in-place", "prepared"))
+    small = work(tmp_path, value_bytes=1)
+    assert small.file_bytes > 5 * small.total_bytes, "the size that is asked of the disk first"
 
 
 def test_the_best_line() -> None:

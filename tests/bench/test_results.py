@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraftfast.bench import plan
-from kraftfast.bench.compare import compare, interval, verdict
+from kraftfast.bench.compare import compare, differences, interval, missing, verdict
 from kraftfast.bench.machine import facts
 from kraftfast.bench.result import Result, Run, collected, default_folder, load, new_path
 from kraftfast.errors import InputError
@@ -98,6 +99,8 @@ def test_results_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
         (MEASURE + "name = ' '", "its name is ' '"),
         (MEASURE + "dir = '/'", "belongs to the plan's own command line"),
         (MEASURE + "total = [1]", "neither text"),
+        (MEASURE + "stages = false", "leave stages out"),
+        (MEASURE + '"dir=/tmp" = true', "is no option"),
     ],
 )
 def test_a_plan_that_is_none(text: str, told: str, tmp_path: Path) -> None:
@@ -130,13 +133,80 @@ def test_an_interval_says_what_differs() -> None:
     found = compare(result(a=first, b=first), result(a=worse, c=first))
     (line,) = found
     assert (line.measure, line.key, line.verdict) == ("a", "records_per_s", "worse")
+    assert line.low is not None and line.ratio is not None and line.high is not None
     assert line.low < line.ratio < line.high < 0.85 and line.ratio == pytest.approx(0.8)
-    assert line.is_worse_by(15) and not line.is_worse_by(25)
+    assert line.is_worse_by(24) and not line.is_worse_by(26), "a quarter more time for each"
     assert compare(result(a=worse), result(a=first))[0].verdict == "better"
     assert compare(result(a=first), result(a=first))[0].verdict == "no difference shown"
     assert compare(result(a=first[:4]), result(a=worse))[0].verdict == "too few repetitions"
     assert not compare(result(a=first[:4]), result(a=worse))[0].is_worse_by(0)
     assert compare(result(a=first), result(c=worse), [("a", "c")])[0].measure == "a / c"
+
+
+def test_nothing_is_said_of_what_is_not_there() -> None:
+    zero, full = result(a=[0.0] * 6), result(a=[1.0] * 6, b=[1.0])
+    (line,) = compare(zero, full)
+    assert line.is_open and line.ratio is None and not line.is_worse_by(0)
+    assert missing(zero, full) == ["only the second has 'b'"]
+    other = Result("n", "", {}, {}, [Run("a", 0, "", 0.0, 0.0, [{"p50_us": 1.0}])])
+    assert "only the first has records_per_s of 'a'" in missing(zero, other)
+    assert missing(full, full) == [] == missing(full, full, [("a", "b")])
+
+
+def test_what_else_differs_is_told() -> None:
+    plan = {"measure": [{"name": "a", "command": "floor", "total": 1}]}
+    first = Result("n", "", plan, {"cpu": "x"}, [], True)
+    second = Result("n", "", {"measure": [plan["measure"][0] | {"total": 2}]}, {"cpu": "y"}, [])
+    cpu, options, short = differences(first, second)
+    assert "'x' and 'y'" in cpu and "options of 'a'" in options and short.startswith("the second")
+    assert differences(first, first) == []
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ('"p50_us": NaN', "wrong type"),
+        ('"p50_us": Infinity', "wrong type"),
+        ('"p50_us": -1', "wrong type"),
+        ('"p50_us": "1"', "wrong type"),
+        ('"p50_us": true', "wrong type"),
+        (f'"records_per_s": 1{"0" * 400}', "wrong type"),
+    ],
+)
+def test_a_figure_that_is_none_is_refused(line: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result(a=[7.0]).save(path)
+    path.write_text(path.read_text().replace('"p50_us": null', line))
+    with pytest.raises(InputError, match=told):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ['"began_at": 5', '"name": "\\ud800"', '"machine": []'])
+def test_a_part_of_a_wrong_type_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result(a=[7.0]).save(path)
+    key = name.split(":")[0]
+    document = json.loads(path.read_text())
+    text = json.dumps(document).replace(f"{key}: {json.dumps(document[key.strip(chr(34))])}", name)
+    path.write_text(text)
+    with pytest.raises(InputError, match="wrong type"):
+        load(path)
+
+
+def test_only_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match="no file"):
+        load(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match="no file"):
+        load(Path("/dev/zero"))
+
+
+def test_without_a_home_a_folder_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KRAFTFAST_RESULTS", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "")
+    with pytest.raises(InputError, match="--results"):
+        default_folder()
 
 
 def test_of_a_time_more_is_worse() -> None:
