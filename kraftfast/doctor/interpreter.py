@@ -17,7 +17,6 @@ from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
 
 PYTHON_MIN, PYTHON_TESTED_MAX = (3, 11), (3, 14)
 ENTRANCES = (
-    "kraftfast.bench.floor_kernel",
     "kraftfast.node.processes.worker",
     "kraftfast.node.processes.supervisor",
     "kraftfast.client.local",
@@ -30,7 +29,7 @@ ENTRANCES = (
     "kraftfast.record.headers",
     "kraftfast.record.rows",
 )
-"""Importing these loads every compiled module but the simulator's."""
+"""Importing these loads every compiled module that a replica or a client uses."""
 PACKAGES = {
     "numpy": "numpy",
     "crc32c": "crc32c",

@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CEXT = ROOT / "cext"
 HERE = Path(__file__).resolve().parent
 KERNELS = [
-    "crc32c", "ring", "worker", "page", "flusher", "stay_awake", "mapping", "nursery", "batch"
+    "crc32c", "ring", "worker", "page", "flusher", "stay_awake", "mapping", "nursery", "batch",
+    "floor", "floor_file",
 ]  # fmt: skip
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
 COMPILE = ["-std=gnu11", "-g", "-fno-strict-aliasing", *WARNINGS]
@@ -41,6 +42,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],
     "test_histogram": [],
+    "test_floor": [],
     "test_stay_awake": ["sched_setscheduler"],
 }
 MUTANTS = sorted((HERE / "mutants").glob("*.patch"))
