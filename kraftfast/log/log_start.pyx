@@ -20,9 +20,6 @@ from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 
-RECYCLED_MAX = 2
-"""Freed files that wait to be used again; the nursery takes one at a time."""
-
 
 def delete_before(Log log not None, int64_t offset) -> int:
     """Let the log begin at ``offset``, where a snapshot ends; returns the bytes given up.
@@ -49,7 +46,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
             kf_generation_bump(segment.page)
         log.segments.pop(0)
         unlink_indexes(log, segment)
-        if len(log.nursery.recycled) < RECYCLED_MAX and segment.file.exclude():
+        if log.nursery.takes_files() and segment.file.exclude():
             log.nursery.recycle(segment)
         else:
             log.disk.unlink(segment.file.path)

@@ -45,6 +45,7 @@ cdef extern from "nursery.h":
     void kf_nursery_stop(kf_nursery *n) nogil
 
 WORK = ("reserve", "zero", "populate", "sync")
+RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
 """As in cext/nursery.h."""
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
@@ -213,6 +214,7 @@ class Nursery:
 
     def __init__(self, disk, path, preparer, settings):
         self.disk, self.path, self.preparer, self.how = disk, path, preparer, settings.how
+        self.use_again = settings.use_again
         self.segment_bytes, self.capacity = settings.segment_bytes, settings.capacity
         self.stride_max = min(settings.stride_bytes, self.capacity)
         self.first = min(self.stride_max, max(settings.prepare_bytes, PREPARE_PIECE_BYTES))
@@ -325,6 +327,10 @@ class Nursery:
             if self._work == "zero" and what is not self.spare:
                 what.hold_back(what.reserved)
             self._working_on = None
+
+    def takes_files(self) -> bool:
+        """Return whether a freed segment's file may be recycled."""
+        return self.use_again and len(self.recycled) < RECYCLED_MAX
 
     def recycle(self, segment):
         """Take in a freed segment's file that no process maps: it keeps its blocks.

@@ -80,6 +80,9 @@ class Settings:
     producers_max: int = limits.PRODUCERS
     how: str = "written"
     """``written`` (64 KiB pieces, for durable logs) or ``mapped`` (for memory ones)."""
+    use_again: bool = True
+    """Whether files of segments that were given up become new ones. Such a file is synced before
+    (D10), with all that was stored in it: a log that is never flushed does better with new ones."""
 
     def __post_init__(self):
         if not limits.PAGE_BYTES <= self.segment_bytes <= limits.SEGMENT_BYTES_MAX:

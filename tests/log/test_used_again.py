@@ -18,8 +18,20 @@ from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
+from kraftfast.node.config import NodeConfig
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
-from tests.log.kit import KIB, PAGE, Home, append, batch, batch_of_size, content, snapshot
+from tests.log.kit import (
+    KIB,
+    PAGE,
+    Home,
+    SteadyPreparer,
+    append,
+    batch,
+    batch_of_size,
+    content,
+    fill,
+    snapshot,
+)
 
 SIZE = 1024
 """Of a batch in the second life: four end in each page, one of them with it."""
@@ -464,3 +476,22 @@ def test_a_power_cut_while_a_life_begins(tmp_path: Path, damaged: bool) -> None:
                 Home("/replica", disk).open(**ROOM)
             log = Home("/replica", disk.after_cut(random.Random(seed), 0.5)).open(**ROOM)
             assert log.active.key and content(log) == whole
+
+
+def test_a_log_that_is_never_flushed_uses_no_file_again(tmp_path: Path) -> None:
+    """Else it waits until all that was stored in the file, for nobody, is on disk (D10)."""
+    assert not NodeConfig(1, "unused", []).log_settings("memory").use_again
+    assert NodeConfig(1, "unused", []).log_settings("majority").use_again
+    home = Home(tmp_path)
+    sizes = {"segment_bytes": 32 * KIB, "stride_bytes": 32 * KIB}
+    log = home.open(SteadyPreparer(), **sizes, how="mapped", use_again=False)
+    files = set()
+    for _ in range(10):
+        fill(log, 12)
+        log.flush()
+        files.add(log.active.base_offset)
+        delete_before(log, log.end_offset)
+        log.tend(0)
+        assert not log.nursery.recycled and not log.active.key
+    assert len(files) > 3
+    home.close()
