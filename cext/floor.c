@@ -56,7 +56,7 @@ static void sleep_on(position *at, uint32_t heard) {
     syscall(SYS_futex, &at->bell, FUTEX_WAIT, heard, &most, NULL, 0);
 }
 
-/* The same; the leader, when nobody has rung, looks whether a follower's process is gone. */
+/* Sleep as sleep_on does. If the bell was not rung, the leader checks for followers that ended. */
 static void rest(floor_run *run, position *at, uint32_t heard) {
     sleep_on(at, heard);
     if (run->id == 0 && atomic_load(&at->bell) == heard && waitpid(-1, NULL, WNOHANG) > 0)
@@ -190,7 +190,7 @@ typedef struct {
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Whether one more batch would overtake in the ring what somebody has not stored yet. */
+/* Whether one more batch would overwrite bytes of the ring that a voter has not stored yet. */
 static int ring_is_full(const floor_run *run, const leader_state *of) {
     uint64_t low = least(atomic_load(&run->shared->follower[0].end),
                          atomic_load(&run->shared->follower[1].end));

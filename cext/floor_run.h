@@ -16,9 +16,8 @@
 #define PIECE ((size_t)64 << 10)
 #define PAGE ((size_t)4096)
 #define STORE_MAX ((size_t)8 << 20)
-#define STORE_EACH                                                                                 \
-    ((uint64_t)1 << 20) /* a follower stores what it has checked at least so often                 \
-                         */
+/* A follower stores what it has checked each time that it is so much. */
+#define STORE_EACH ((uint64_t)1 << 20)
 #define ENDED ((uint64_t)1 << 63)
 
 typedef struct {

@@ -45,8 +45,8 @@ cdef extern from "nursery.h":
     void kf_nursery_stop(kf_nursery *n) nogil
 
 WORK = ("reserve", "zero", "populate", "sync")
-RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
 """As in cext/nursery.h."""
+RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8

@@ -479,7 +479,7 @@ def test_a_power_cut_while_a_life_begins(tmp_path: Path, damaged: bool) -> None:
 
 
 def test_a_log_that_is_never_flushed_uses_no_file_again(tmp_path: Path) -> None:
-    """Else it waits until all that was stored in the file, for nobody, is on disk (D10)."""
+    """With an old file it would wait until the bytes stored in it are on disk (D10)."""
     assert not NodeConfig(1, "unused", []).log_settings("memory").use_again
     assert NodeConfig(1, "unused", []).log_settings("majority").use_again
     home = Home(tmp_path)
