@@ -6,7 +6,7 @@
 Three voters on this machine, every record on the disks of a majority before it is acknowledged.
 Two kinds of runs: one 100 B record outstanding, and many 1 KiB records outstanding. In each round
 every program runs once, in turn; a figure is the median of the rounds. Without ``--peers`` only
-kraftfast and the floor run. ``--kills`` adds bench/failover.py over rings.
+kraftfast and the floor run. ``--kills`` adds `kraftfast bench failover` over rings.
 
 Prints a table. ``--json`` keeps every run with the date, the processors and the load of the
 machine; bench/picture.py draws it.
@@ -64,14 +64,14 @@ def best_floor(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any
 
 def run_failover(place: str, kills: int) -> dict[str, Any]:
     """kraftfast's leader, killed again and again: milliseconds to the first later commit."""
-    command = [sys.executable, str(ROOT / "bench" / "failover.py"), "--dir", place]
-    command += ["--kills", str(kills), "--resets", "0", "--transport", "ring"]
+    command = [sys.executable, "-m", "kraftfast", "bench", "failover", "--dir", place]
+    command += ["--kills", str(kills), "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
     )
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    return found | {"p50_ms": found["p50_us"] / 1000, "worst_ms": found["max_us"] / 1000}
 
 
 def measure(asked: argparse.Namespace, place: str) -> list[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -19,8 +21,13 @@ from kraftfast.bench.result import Result, Run
 from kraftfast.bench.sustained import machine_stolen_s
 from kraftfast.errors import InputError, KraftfastError, TimedOut
 
-COMMANDS = ("throughput", "latency", "sustained", "floor")
+COMMANDS = (
+    "throughput", "latency", "load", "sustained", "floor",
+    "consume", "recover", "start", "idle", "failover",
+)  # fmt: skip
+NOT_OPTIONS = ("name", "command")
 REPEAT_MAX = 10_000
+MEASURES_MAX = 10_000
 KEY = re.compile("[a-z][a-z0-9_-]*")
 RUN_TIMEOUT_S = 24 * 3600.0
 
@@ -53,7 +60,7 @@ class Measure:
             raise InputError(f"measure {number}: its name is {name!r}")
         options: list[str] = []
         for key, value in table.items():
-            if key not in ("name", "command"):
+            if key not in NOT_OPTIONS:
                 options += _option(key, value, name)
         return cls(name, command, tuple(options))
 
@@ -99,12 +106,33 @@ def read(path: Path) -> tuple[Plan, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no TOML: {error}") from None
     try:
-        return _plan(table, path.stem), table
+        return of_table(table, path.stem), table
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _plan(table: dict[str, Any], stem: str) -> Plan:
+def combinations(table: Any) -> Iterator[Any]:
+    """Yield a table for each combination of the values in its lists, named by them.
+
+    >>> [each["name"] for each in combinations({"name": "a", "window": [1, 8], "voters": 3})]
+    ['a window=1', 'a window=8']
+    """
+    lists = table.items() if isinstance(table, dict) else ()
+    keys = [key for key, value in lists if isinstance(value, list) and key not in NOT_OPTIONS]
+    if not keys:
+        yield table
+        return
+    count = math.prod(len(table[key]) for key in keys)
+    name = table.get("name", table.get("command"))
+    if not 0 < count <= MEASURES_MAX:
+        raise InputError(f"{name!r} has {count} combinations: from 1 to {MEASURES_MAX}")
+    for values in itertools.product(*(table[key] for key in keys)):
+        named = " ".join(f"{key}={value}" for key, value in zip(keys, values))
+        yield table | dict(zip(keys, values)) | {"name": f"{name} {named}"}
+
+
+def of_table(table: dict[str, Any], stem: str) -> Plan:
+    """Return the plan of a table; ``stem`` is its name if it has none. Raises InputError."""
     unknown = sorted(table.keys() - {"name", "repeat", "measure"})
     if unknown:
         raise InputError(f"a plan has no {unknown[0]!r}: it has name, repeat and [[measure]]")
@@ -115,7 +143,10 @@ def _plan(table: dict[str, Any], stem: str) -> Plan:
         raise InputError(f"its name is {name!r}")
     if not isinstance(found, list) or not found:
         raise InputError("it has no [[measure]]")
-    measures = tuple(Measure.of(each, number) for number, each in enumerate(found, 1))
+    tables = [each for table in found for each in combinations(table)]
+    if len(tables) > MEASURES_MAX:
+        raise InputError(f"it has {len(tables)} measures, {MEASURES_MAX} at most")
+    measures = tuple(Measure.of(each, number) for number, each in enumerate(tables, 1))
     names = [each.name for each in measures]
     for each in names:
         if names.count(each) > 1:
@@ -129,17 +160,21 @@ def run(
     directory: str,
     save: Callable[[Result], None],
     progress: Callable[[int, int, Measure, float], None],
+    earlier: Result | None = None,
 ) -> Result:
     """Run a plan below a directory; return the result.
+
+    ``earlier``: of the same plan, cut short; what it has is not run again.
 
     ``save`` is called after each repetition of each measure: what ends early keeps what it has.
     ``progress``: before each, with the runs done, all runs, what comes, and the seconds so far.
     Raises MeasurementFailed.
     """
     began = time.monotonic()
-    result = Result(plan.name, _now(), table, facts(directory))
+    result = earlier or Result(plan.name, _now(), table, facts(directory))
     save(result)  # what cannot be saved is told before hours are spent
-    todo = list(plan.turns())
+    done_before = {(run.repetition, run.measure) for run in result.runs}
+    todo = [turn for turn in plan.turns() if (turn[0], turn[1].name) not in done_before]
     for done, (number, measure) in enumerate(todo):
         progress(done, len(todo), measure, time.monotonic() - began)
         result = result.with_run(_run(measure, number, directory))

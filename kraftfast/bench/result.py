@@ -37,10 +37,18 @@ class Run:
     stolen_s: float
     lines: list[dict[str, Any]]
 
+    def label(self, line: dict[str, Any]) -> str:
+        """Return the name of the measure that a line belongs to."""
+        part = line.get("part")
+        return self.measure if part is None else f"{self.measure}: {part}"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a plan has measured so far. ``complete``: to its end."""
+    """What a plan has measured so far. ``complete``: to its end.
+
+    A line with a ``part`` is a measure of its own: ``"the measure: the part"``.
+    """
 
     name: str
     began_at: str
@@ -52,14 +60,19 @@ class Result:
     @property
     def measures(self) -> list[str]:
         """Return the names of what was measured, in the plan's order."""
-        return list(dict.fromkeys(run.measure for run in self.runs))
+        return list(dict.fromkeys(run.label(line) for run in self.runs for line in run.lines))
+
+    def lines(self, measure: str) -> list[list[dict[str, Any]]]:
+        """Return the lines of a measure, a list for each repetition that has some."""
+        found = ([line for line in run.lines if run.label(line) == measure] for run in self.runs)
+        return [each for each in found if each]
 
     def values(self, measure: str, key: str) -> list[float]:
         """Return what each repetition measured, the best of its lines; one without is left out."""
         found = []
-        for run in self.runs:
-            here = [line[key] for line in run.lines if line.get(key) is not None]
-            if run.measure == measure and here:
+        for lines in self.lines(measure):
+            here = [line[key] for line in lines if line.get(key) is not None]
+            if here:
                 found.append(float(max(here) if key == "records_per_s" else min(here)))
         return found
 
@@ -134,6 +147,10 @@ def _of(document: dict[str, Any]) -> Result:
 
 
 def _check(line: dict[str, Any]) -> None:
+    part = line.get("part")
+    if part is not None and not isinstance(part, str):
+        raise TypeError("part")
+    (part or "").encode()
     for key in KEYS:
         value = line.get(key)
         if value is None:

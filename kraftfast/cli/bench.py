@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -13,22 +11,17 @@ import click
 
 from kraftfast.cli import options
 from kraftfast.cli.bench_floor import floor
-from kraftfast.cli.bench_results import compare_results, list_results, run_plan
+from kraftfast.cli.bench_results import compare_results, list_results, run_matrix, run_plan
+from kraftfast.cli.bench_scenarios import attach, consume, failover, idle, recover, start
 from kraftfast.cli.lazy import Group
 
 WINDOW = 32
+LOAD_WINDOW = 64
 RECORD_BYTES = 100
-MIB = 1 << 20
-SEGMENT_BYTES_MAX = 2**31 - MIB
-SEGMENT_BYTES = 256 * MIB
-BATCH_OVERHEAD_BYTES = 61
-RECORD_OVERHEAD_BYTES = 16
-SLACK_BYTES = 32 * MIB
-KEPT_SEGMENTS = 4
-SETTLE_S = 1.5
-"""After the load: retention looks once a second, and nothing is to go while it is verified."""
-LATENCY_PREPARE_BYTES = 32 * MIB
 SUSTAINED_PREPARE_MIB = 64.0
+DETAILS = ("histograms", "processes_cost")
+"""Of a line: only with ``--json``."""
+RATES_MAX = 100
 
 
 @click.group(cls=Group)
@@ -36,7 +29,9 @@ def bench() -> None:
     """Measure throughput, latency, the disk and the floor; compare results."""
 
 
-for each in (floor, run_plan, list_results, compare_results):
+RESULTS = (run_plan, run_matrix, list_results, compare_results)
+SCENARIOS = (consume, recover, start, idle, failover, attach)
+for each in (floor, *RESULTS, *SCENARIOS):
     bench.add_command(each)
 
 
@@ -164,9 +159,56 @@ def sustained(**asked: Any) -> None:
     measure("sustained", asked)
 
 
+class Rates(click.ParamType[Any]):
+    """Rates of records a second: ``1000,50000``."""
+
+    name = "R,R,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        if isinstance(value, list):
+            return value
+        rate = options.Number(1, 1e9)
+        rates = [rate.convert(each, param, ctx) for each in value.split(",")]
+        if len(rates) > RATES_MAX:
+            self.fail(f"{len(rates)} rates: {RATES_MAX} at most", param, ctx)
+        return rates
+
+
+def check_rates(asked: dict[str, Any]) -> None:
+    """As :func:`check_load`, for ``load``."""
+    if asked["total"] is not None:
+        raise click.UsageError("--total belongs to the others: --seconds for each rate")
+    if asked["samples"]:
+        raise click.UsageError("--samples belongs to throughput and latency")
+
+
+@bench.command(cls=options.Checked, check=check_rates)
+@load_options
+@options.batch_bytes
+@options.window(LOAD_WINDOW)
+@options.compression
+@click.option(
+    "--rates",
+    type=Rates(),
+    help="Records a second, separated by commas [10 to 100 % of what is measured first].",
+)
+def load(**asked: Any) -> None:
+    """Times at given rates, from when each record was due: where the knee is.
+
+    The rate does not wait for commits (an open loop), so a stall is paid by every record that fell
+    into it. First it is measured how fast it goes; of a rate that was not held it says by how much,
+    and no times.
+    """
+    measure("load", asked)
+
+
 def measure(mode: str, asked: dict[str, Any]) -> None:
-    """Make a quorum, run the load, verify, print the line. Raises VerificationFailed after it."""
+    """Make a quorum, run the load, verify, print. Raises VerificationFailed after it."""
+    from kraftfast.bench import measurement
     from kraftfast.bench.inputs import Rows
+    from kraftfast.cli.bench_quorum import quorum_of
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
@@ -177,159 +219,36 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
         check_target(asked["samples"])
     size, total = asked["record_size"], asked["total"]
     rows = Rows(None, size, json=asked["values"] == "json")
-    refuse_without_space(asked["directory"], asked["voters"] * kept_bytes(asked))
-    count = None if total is None else max(1, int(total * MIB) // size)
+    refuse_without_space(asked["directory"], asked["voters"] * measurement.kept_bytes(asked))
+    count = None if total is None else max(1, int(total * measurement.MIB) // size)
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
-    with scratch_directory("bench", asked["directory"]) as place:
-        line, problem = run(mode, rows, place, prepared(mode, asked, count), asked)
-    if mode == "sustained" and not asked["as_json"]:
-        from kraftfast.cli.show import show_sustained
-
-        show_sustained(line)
-    else:
-        click.echo(json.dumps(line))
+    prepare_bytes = measurement.prepared(mode, asked)
+    with (
+        scratch_directory("bench", asked["directory"]) as place,
+        quorum_of(place, asked, prepare_bytes) as quorum,
+    ):
+        lines, problem = measurement.measure(quorum, mode, rows, prepare_bytes, asked)
+    show(mode, lines, asked["as_json"])
     if problem:
         raise VerificationFailed(f"the verification failed: {problem}")
 
 
-def kept_bytes(asked: dict[str, Any]) -> int:
-    """Return how many bytes of log each replica will hold at least."""
-    kept = asked["total"] if asked["retention"] is None else asked["retention"]
-    return int(max(kept or 0, asked["prepare"] or 0) * MIB)
+def show(mode: str, lines: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the lines of a result, as JSON or for people."""
+    from kraftfast.cli import show_bench
 
-
-def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
-    """Return how many bytes of log to prepare before the clock starts."""
-    if asked["prepare"] is not None:
-        return int(asked["prepare"] * MIB)
-    if count is None:
-        return LATENCY_PREPARE_BYTES if mode == "latency" else 0
-    overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
-    return int(count * (asked["record_size"] + overhead)) + SLACK_BYTES
-
-
-def run(
-    mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """Return (the JSON line, what the verification found wrong or "")."""
-    from kraftfast import LocalQuorum
-    from kraftfast.bench import inputs, report, verify
-    from kraftfast.bench.sustained import costs, costs_since, cpu_s_per_million
-    from kraftfast.log.mounts import filesystem_of
-
-    retention = None if asked["retention"] is None else int(asked["retention"] * MIB)
-    wanted = prepare_bytes if retention is None else retention // KEPT_SEGMENTS
-    segment_bytes = asked["segment_bytes"] or min(SEGMENT_BYTES_MAX, max(wanted, SEGMENT_BYTES))
-    quorum = LocalQuorum(
-        place,
-        asked["voters"],
-        durability=asked["durability"],
-        flush=asked["flush"],
-        transport=asked["transport"],
-        idle=asked["idle"],
-        processors=asked["processors"],
-        segment_bytes=segment_bytes,
-        prepare_bytes=prepare_bytes,
-        retention_bytes=retention,
-        timeout=600.0,
-    )
-    settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
-    compression = {each: asked[each] for each in ("compression", "compression_level")}
-    with quorum, quorum.producer(record_bytes_max=rows.size, **settings, **compression) as producer:
-        before = quorum.statuses()
-        first_offset = max(status["high_watermark"] for status in before.values())
-        spent = costs(quorum)
-        done, more = drive(mode, quorum, producer, rows, asked)
-        used = costs_since(spent, costs(quorum))
-        after = quorum.statuses()
-        end_offset = max(status["high_watermark"] for status in after.values())
-        if retention is not None:
-            time.sleep(SETTLE_S)
-        checker: inputs.Checker = rows.checker(done.handed_over)
-        _, problem = verify.verify(quorum, first_offset, end_offset, checker)
-        line = report.bench_line(
-            done,
-            mode=mode,
-            voters=asked["voters"],
-            durability=quorum.description.durability,
-            value_bytes=rows.size,
-            window=asked["window"],
-            verified=not problem,
-        )
-        flushes = sum(replica.flushes for replica in report.replicas(before, after))
-        line |= {
-            "durability": quorum.description.durability,
-            "flush": asked["flush"],
-            "transport": asked["transport"],
-            "idle": asked["idle"],
-            "batch_bytes": asked["batch_bytes"],
-            "compression": asked["compression"],
-            "values": asked["values"],
-            "prepared_mib": round(prepare_bytes / MIB),
-            "retention_mib": asked["retention"],
-            "filesystem": filesystem_of(place),
-            "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
-            "cpu_s_per_million_records": cpu_s_per_million(used, done.handed_over),
-        }
-        line |= more
-        if mode == "sustained":
-            line["processes_cost"] = [asdict(each) for each in used]
-        if asked["stages"]:
-            line["stages"] = [asdict(stage) for stage in report.stages(after, producer)]
-        return line, problem
-
-
-def drive(
-    mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """Run the load; returns it, and what was seen meanwhile where more than that is asked for.
-
-    With ``--samples``, look at every replica meanwhile and write what was seen.
-    """
-    from kraftfast.bench import load
-    from kraftfast.bench.samples import Looking, Sampler
-
-    bounds = asked["count"], asked["seconds"]
-    if not asked["samples"]:
-        if mode == "sustained":
-            return drive_sustained(quorum, producer, rows, *bounds)
-        run = load.throughput if mode == "throughput" else load.one_outstanding
-        return run(producer, rows, *bounds), {}
-    watches = {id: quorum.watch(id) for id in quorum.directories}
-    try:
-        sampler = Sampler({id: watch.stats for id, watch in watches.items()})
+    if as_json:
+        for line in lines:
+            click.echo(json.dumps(line))
+    elif mode == "sustained":
+        show_bench.sustained(lines[0])
+    elif mode == "load":
+        show_bench.load(lines)
+    else:
+        brief = {key: value for key, value in lines[0].items() if key not in DETAILS}
+        click.echo(json.dumps(brief))
         if mode == "throughput":
-            with Looking(sampler):
-                done = load.throughput(producer, rows, *bounds)
-        else:
-            done = load.one_outstanding(producer, rows, *bounds, sampler.look)
-    finally:
-        for watch in watches.values():
-            watch.close()
-    sampler.write(asked["samples"])
-    return done, {}
-
-
-def drive_sustained(
-    quorum: Any, producer: Any, rows: Any, count: int | None, seconds: float | None
-) -> tuple[Any, dict[str, Any]]:
-    """Run the load and look at it each second; returns it, and the keys for the line."""
-    from kraftfast.bench import load
-    from kraftfast.bench.sustained import Timeline, machine_stolen_s
-
-    watches = [quorum.watch(id) for id in quorum.directories]
-    loads, stolen_s = os.getloadavg(), machine_stolen_s()
-    try:
-        timeline = Timeline(producer, [watch.stats for watch in watches])
-        done = load.throughput(producer, rows, count, seconds, timeline.looking())
-    finally:
-        for watch in watches:
-            watch.close()
-    return done, {
-        "load_average": [round(each, 2) for each in loads],
-        "stolen_s": round(machine_stolen_s() - stolen_s, 2),
-        "timeline": [asdict(each) for each in timeline.seconds],
-    }
+            click.echo(show_bench.perf_test(lines[0]))
 
 
 @bench.command()
@@ -352,6 +271,6 @@ def disk(directory: str | None, quick: bool, as_json: bool) -> None:
             json.dumps({"filesystem": filesystem, "cells": [asdict(cell) for cell in cells]})
         )
     else:
-        from kraftfast.cli.show import show_disk
+        from kraftfast.cli import show_bench
 
-        show_disk(cells, filesystem)
+        show_bench.disk(cells, filesystem)

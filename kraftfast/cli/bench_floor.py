@@ -111,6 +111,6 @@ def floor(**asked: Any) -> None:
         for each in lines:
             click.echo(json.dumps(each | {"best": each is best(lines)}))
         return
-    from kraftfast.cli.show import show_floor
+    from kraftfast.cli import show_bench
 
-    show_floor(lines, best(lines))
+    show_bench.floor(lines, best(lines))

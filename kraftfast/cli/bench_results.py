@@ -29,26 +29,106 @@ results_folder = click.option(
 )
 
 
-@click.command("run")
-@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
+directory_option = click.option(
     "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
 )
+resume = click.option(
+    "--resume",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="RESULT",
+    help="Go on with a result of the same plan that was cut short.",
+)
+
+
+@click.command("run")
+@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@directory_option
+@resume
 @results_folder
-def run_plan(plan: Path, directory: str | None, folder: Path | None) -> None:
+def run_plan(plan: Path, directory: str | None, resume: Path | None, folder: Path | None) -> None:
     """Run a plan: several measurements, by turns, again and again.
 
     PLAN is a TOML file: repeat = 7, and a [[measure]] for each measurement, with name, command
-    (throughput, latency, sustained or floor) and that command's options, such as record-size = 100.
-    The result is one JSON document; each turn is saved as it ends, so that Ctrl-C keeps it.
+    (throughput, latency, load, sustained, floor, consume, recover, start, idle or failover) and
+    that command's options, such as record-size = 100. A list of values, record-size = [100, 1024],
+    makes a measurement for each; of several lists for each combination. The result is one JSON
+    document; each turn is saved as it ends, so that Ctrl-C keeps it.
     """
+    from kraftfast.bench import plan as plans
+
+    run_and_show(*plans.read(plan), directory, resume, folder)
+
+
+class Over(click.ParamType[Any]):
+    """An option and its values: ``record-size=100,1024``."""
+
+    name = "KEY=V,V,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        key, separator, values = value.partition("=")
+        if not separator or not key or not all(values.split(",")):
+            self.fail(f"{value!r} is no KEY=VALUE,VALUE,...", param, ctx)
+        return key, values.split(",")
+
+
+@click.command("matrix")
+@click.argument("command")
+@click.option(
+    "--over",
+    type=Over(),
+    multiple=True,
+    required=True,
+    help="An option of COMMAND and its values; several times for all combinations.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Turns."
+)
+@directory_option
+@resume
+@results_folder
+def run_matrix(
+    command: str,
+    over: tuple[tuple[str, list[str]], ...],
+    repeat: int,
+    directory: str | None,
+    resume: Path | None,
+    folder: Path | None,
+) -> None:
+    """Measure every combination of some options, by turns.
+
+    As a plan with lists: matrix throughput --over record-size=100,1024 --over window=1,32. What
+    was cut short goes on with --resume.
+    """
+    from kraftfast.bench import plan as plans
+
+    table = {
+        "name": f"matrix {command}",
+        "repeat": repeat,
+        "measure": [{"command": command} | dict(over)],
+    }
+    run_and_show(plans.of_table(table, "matrix"), table, directory, resume, folder)
+
+
+def run_and_show(
+    asked: Plan,
+    table: dict[str, Any],
+    directory: str | None,
+    resume: Path | None,
+    folder: Path | None,
+) -> None:
+    """Run a plan, or what is left of it; show the result, whole or not."""
+    from kraftfast.bench import histograms
     from kraftfast.bench import plan as plans
     from kraftfast.bench.result import default_folder, new_path
     from kraftfast.cli.scratch import scratch_directory
 
-    asked, table = plans.read(plan)
     check_options(asked)
-    path = new_path(folder or default_folder(), asked.name)
+    earlier = None if resume is None else of_same_plan(resume, table)
+    path = resume or new_path(folder or default_folder(), asked.name)
+    if not histograms.installed():
+        click.echo(f"kraftfast bench: {histograms.MISSING}", err=True)
     saved: list[Result] = []
 
     def save(result: Result) -> None:
@@ -57,7 +137,7 @@ def run_plan(plan: Path, directory: str | None, folder: Path | None) -> None:
 
     try:
         with scratch_directory("bench", directory) as place:
-            plans.run(asked, table, place, save, show_progress)
+            plans.run(asked, table, place, save, show_progress, earlier)
     finally:
         if saved and saved[0].runs:
             if not saved[0].complete:
@@ -65,6 +145,18 @@ def run_plan(plan: Path, directory: str | None, folder: Path | None) -> None:
                 click.echo(f"cut short after {runs} runs", err=True)
             show_result(saved[0])
             click.echo(str(path))
+
+
+def of_same_plan(path: Path, table: dict[str, Any]) -> Result:
+    """Return the result to go on with. Raises InputError where it is of another plan, or whole."""
+    from kraftfast.bench.result import load
+
+    earlier = load(path)
+    if earlier.plan != table:
+        raise InputError(f"{path} is of another plan: nothing is added to it")
+    if earlier.complete:
+        raise InputError(f"{path} is complete: there is nothing to go on with")
+    return earlier
 
 
 def check_options(plan: Plan) -> None:
@@ -92,8 +184,7 @@ def show_result(result: Result) -> None:
     made = table("measure", *KEYS, "runs")
     for measure in result.measures:
         cells = [_spread(result.values(measure, key)) for key in KEYS]
-        count = sum(run.measure == measure for run in result.runs)
-        made.add_row(measure, *cells, str(count))
+        made.add_row(measure, *cells, str(len(result.lines(measure))))
     put(made)
 
 

@@ -243,6 +243,11 @@ def window(default: int) -> Decorator:
     )
 
 
+def seconds(help: str, default: float) -> Decorator:
+    """``--seconds S``"""
+    return click.option("--seconds", type=SECONDS, default=default, show_default=True, help=help)
+
+
 timeout = click.option(
     "--timeout",
     type=SECONDS,

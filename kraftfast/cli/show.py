@@ -8,9 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
-from kraftfast.bench.disk import Cell, verdict
-from kraftfast.bench.load import SAMPLES_MIN
 from kraftfast.bench.report import MEANINGS, Report
 from kraftfast.log.mounts import NOT_ON_A_DISK
 
@@ -168,74 +165,3 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
             )
         if status["nursery_error"]:
             console.print(f"replica {id} takes no appends: {status['nursery_error']}")
-
-
-def show_disk(cells: list[Cell], filesystem: str) -> None:
-    """Print what ``bench disk`` measured."""
-    console = Out(soft_wrap=True)
-    console.print(
-        f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n"
-    )
-    made = table("file", "bytes", "p50", "p99", "max", "samples")
-    for cell in cells:
-        p99_us = cell.p99_us if cell.samples >= SAMPLES_MIN["p99_us"] else None
-        numbers = map(microseconds, (cell.p50_us, p99_us, cell.max_us))
-        made.add_row(cell.file, f"{cell.size // 1024} KiB", *numbers, str(cell.samples))
-    put(made)
-    console.print()
-    for kind, meaning in FILE_MEANINGS.items():
-        console.print(f"{kind}: {meaning}")
-    if filesystem in NOT_ON_A_DISK:
-        console.print(bold(f"{filesystem} is no disk: a flush costs nothing, and keeps nothing."))
-    else:
-        console.print(bold(verdict(cells)))
-
-
-def show_sustained(line: dict[str, Any]) -> None:
-    """Print what ``bench sustained`` measured."""
-    console = Out(soft_wrap=True)
-    made = table("second", "records/s", "batches", "p99.9 of a batch", "slowest", left=0)
-    for each in line["timeline"]:
-        slow = map(microseconds, (each["p999_us"], each["max_us"]))
-        rate, at = f"{each['records_per_s']:,.0f}", f"{each['at_s']:.1f}"
-        made.add_row(at, rate, str(each["batches"]), *slow)
-    slow = map(microseconds, (line["p999_us"], line["max_us"]))
-    made.add_row("all", f"{line['records_per_s']:,.0f}", "", *slow)
-    put(made)
-    console.print()
-    made = table(
-        "process", "user", "system", "page faults", "switches", "MB written", "fdatasyncs", "others"
-    )
-    for each in line["processes_cost"]:
-        made.add_row(
-            each["name"],
-            f"{each['user_s']:.2f} s",
-            f"{each['system_s']:.2f} s",
-            f"{each['minor_faults'] + each['major_faults']:,}",
-            f"{each['switches']:,}",
-            f"{each['written_mb']:,.0f}",
-            str(each["flushes"]),
-            str(each["other_flushes"]),
-        )
-    put(made)
-    console.print(
-        f"\n{line['cpu_s_per_million_records']:.2f} s of CPU a million records; load average "
-        f"{line['load_average'][0]:.1f} at the start, {line['stolen_s']:.1f} s stolen; "
-        f"{'verified' if line['verified'] else 'NOT VERIFIED'}"
-    )
-
-
-def show_floor(lines: list[dict[str, Any]], best: dict[str, Any]) -> None:
-    """Print what ``bench floor`` measured, a line for each way, and which is the floor."""
-    made = table("how", "files", "records/s", "p50", "p99", "p99.9", "CPU per million", left=2)
-    for each in lines:
-        slow = (microseconds(each[key]) for key in ("p50_us", "p99_us", "p999_us"))
-        cpu = f"{each['cpu_s_per_million_records']:.2f} s"
-        rate = f"{each['records_per_s']:,.0f}"
-        made.add_row(each["how"], each["files"], rate, *slow, cpu)
-    put(made)
-    text = f"\nthe floor: {best['records_per_s']:,.0f} records/s ({best['how']}, {best['files']})"
-    console = Out(soft_wrap=True)
-    console.print(bold(text))
-    if best["sync"] and best["filesystem"] in NOT_ON_A_DISK:
-        console.print(bold(f"{best['filesystem']} is no disk: a flush costs nothing."))

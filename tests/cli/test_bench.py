@@ -32,7 +32,17 @@ KEYS = (
 )
 def test_throughput(args: tuple[object, ...], sync: bool, voters: int, tmp_path: Path) -> None:
     done = run(
-        "bench", "throughput", "--dir", tmp_path, "--total", 2, "--window", 8, "--stages", *args
+        "bench",
+        "throughput",
+        "--dir",
+        tmp_path,
+        "--total",
+        2,
+        "--window",
+        8,
+        "--stages",
+        "--json",
+        *args,
     )
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
@@ -65,7 +75,7 @@ def test_latency(tmp_path: Path) -> None:
 def test_a_log_that_is_kept_for_a_while_only(tmp_path: Path) -> None:
     done = run(
         "bench", "throughput", "--dir", tmp_path, "--total", 80, "--record-size", 1000,
-        "--prepare", 8, "--retention", 16, "--segment-bytes", "8MiB",
+        "--prepare", 8, "--retention", 16, "--segment-bytes", "8MiB", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)

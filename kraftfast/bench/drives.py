@@ -1,0 +1,151 @@
+"""The loads of the benchmarks, each with what the machine and the quorum did meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from kraftfast.bench import histograms, load, report
+from kraftfast.bench.load import Run
+from kraftfast.bench.open_loop import Commits, Step, at_rate, quantile_us
+from kraftfast.bench.samples import Looking, Sampler
+from kraftfast.bench.sustained import (
+    Timeline,
+    costs,
+    costs_since,
+    cpu_s_per_million,
+    machine_stolen_s,
+)
+
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Of the measured maximum: the rates of ``load`` where none are named."""
+
+Measured = tuple[Run, dict[str, Any]]
+"""A run, and the keys of its line that only its kind of load has, or that replace others."""
+
+
+@contextmanager
+def watched(quorum: Any) -> Iterator[dict[int, Any]]:
+    """Give a reader of the counters of each replica, by id."""
+    with ExitStack() as stack:
+        views = {}
+        for id in quorum.directories:
+            watch = quorum.watch(id)
+            stack.callback(watch.close)
+            views[id] = watch.stats
+        yield views
+
+
+class Drive:
+    """A load on a quorum through one producer; ``asked`` are the options of the command."""
+
+    # views: a reader of the counters of each replica, by id.
+
+    def __init__(
+        self, quorum: Any, producer: Any, rows: Any, views: dict[int, Any], asked: dict[str, Any]
+    ) -> None:
+        self.quorum, self.producer, self.rows = quorum, producer, rows
+        self.views, self.asked = views, asked
+        self.bounds = asked["count"], asked["seconds"]
+
+    def run(self, mode: str) -> Iterator[Measured]:
+        """Run the load of a command; yield what was measured, several times for ``load``."""
+        closed = {
+            "throughput": self._throughput,
+            "latency": self._latency,
+            "sustained": self._sustained,
+        }
+        if mode in closed:
+            yield self._observed(closed[mode])
+        else:
+            yield from self._rates()
+
+    def _throughput(self) -> Measured:
+        if not self.asked["samples"]:
+            return load.throughput(self.producer, self.rows, *self.bounds), {}
+        sampler = Sampler(self.views)
+        done = load.throughput(self.producer, self.rows, *self.bounds, Looking(sampler))
+        sampler.write(self.asked["samples"])
+        return done, {}
+
+    def _latency(self) -> Measured:
+        if not self.asked["samples"]:
+            return load.one_outstanding(self.producer, self.rows, *self.bounds), {}
+        sampler = Sampler(self.views)
+        done = load.one_outstanding(self.producer, self.rows, *self.bounds, sampler.look)
+        sampler.write(self.asked["samples"])
+        return done, {}
+
+    def _sustained(self) -> Measured:
+        timeline = Timeline(self.producer, list(self.views.values()))
+        done = load.throughput(self.producer, self.rows, *self.bounds, timeline.looking())
+        return done, {"timeline": [asdict(each) for each in timeline.seconds]}
+
+    def _rates(self) -> Iterator[Measured]:
+        """Run as fast as it goes, then each rate: those that are named, or shares of that one."""
+        fastest, line = self._observed(self._throughput)
+        yield fastest, line | {"part": "as fast as it goes", "rate_wanted": None, "held": True}
+        wanted = {f"{rate:.0f}/s": rate for rate in self.asked["rates"] or ()} or {
+            f"{100 * share:.0f} %": share * fastest.records_per_s for share in SHARES
+        }
+        commits, sent = Commits(), fastest.handed_over
+        self.producer.on_commit(commits.note)
+        for part, rate in wanted.items():
+            steps: list[Step] = []
+
+            def at_this_rate(rate: float = rate, steps: list[Step] = steps) -> Measured:
+                step = at_rate(self.producer, commits, self.rows, sent, rate, self.bounds[1])
+                steps.append(step)
+                return step.run, step.line()
+
+            done, line = self._observed(at_this_rate)
+            sent += done.handed_over
+            yield done, {"part": part} | _with_response(line, steps[0])
+
+    def _observed(self, run: Callable[[], Measured]) -> Measured:
+        """Run a load; add what it cost, the machine's state, and the histograms of all stages."""
+        before, spent = self.quorum.statuses(), costs(self.quorum)
+        loads, stolen_s = os.getloadavg(), machine_stolen_s()
+        counted = histograms.Counted(self.views, self.producer) if histograms.installed() else None
+        done, more = run()
+        used, after = costs_since(spent, costs(self.quorum)), self.quorum.statuses()
+        flushes = sum(replica.flushes for replica in report.replicas(before, after))
+        line: dict[str, Any] = {
+            "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
+            "cpu_s_per_million_records": cpu_s_per_million(used, done.handed_over),
+            **_of_batches(self.producer),
+            **more,
+            "load_average": [round(each, 2) for each in loads],
+            "stolen_s": round(machine_stolen_s() - stolen_s, 2),
+            "processes_cost": [asdict(each) for each in used],
+            "histograms": counted
+            and {name: histograms.encode(each) for name, each in counted.stages().items()},
+        }
+        if self.asked["stages"]:
+            stages = report.stages(after, self.producer)
+            line["stages"] = [asdict(stage) for stage in stages]
+        return done, line
+
+
+def _of_batches(producer: Any) -> dict[str, Any]:
+    """Return the mean time of a batch, and the 95th percentile, microseconds."""
+    counts = np.frombuffer(producer.latencies.commit_buckets(), np.uint64)
+    mean_us = producer.latencies.commit_latency()["mean_us"]
+    return {"mean_us": round(mean_us, 1), "p95_us": quantile_us(counts, 0.95)}
+
+
+def _with_response(line: dict[str, Any], step: Step) -> dict[str, Any]:
+    """Return the line of a rate with its histograms named: ``response`` from when a record was due,
+    ``service`` from when it was handed over. A rate that was not held has neither."""
+    if line["histograms"] is None:
+        return line
+    kept = {name: text for name, text in line["histograms"].items() if name != "commit"}
+    if step.held:
+        kept["service"] = line["histograms"]["commit"]
+        kept["response"] = histograms.encode(histograms.of_buckets(step.response))
+    return line | {"histograms": kept}

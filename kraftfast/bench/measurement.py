@@ -1,0 +1,84 @@
+"""One measurement: a quorum of its own, a load, and whether all of it came back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kraftfast.bench import report, verify
+from kraftfast.bench.drives import Drive, watched
+from kraftfast.log.mounts import filesystem_of
+
+MIB = 1 << 20
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 16
+SLACK_BYTES = 32 * MIB
+SETTLE_S = 1.5
+"""After the load: retention looks once a second, and nothing is to go while it is verified."""
+LATENCY_PREPARE_BYTES = 32 * MIB
+
+
+def kept_bytes(asked: dict[str, Any]) -> int:
+    """Return how many bytes of log each replica will hold at least."""
+    kept = asked["total"] if asked["retention"] is None else asked["retention"]
+    return int(max(kept or 0, asked["prepare"] or 0) * MIB)
+
+
+def prepared(mode: str, asked: dict[str, Any]) -> int:
+    """Return how many bytes of log to prepare before the clock starts."""
+    if asked["prepare"] is not None:
+        return int(asked["prepare"] * MIB)
+    if asked["count"] is None:
+        return LATENCY_PREPARE_BYTES if mode == "latency" else 0
+    overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
+    return int(asked["count"] * (asked["record_size"] + overhead)) + SLACK_BYTES
+
+
+def measure(
+    quorum: Any, mode: str, rows: Any, prepare_bytes: int, asked: dict[str, Any]
+) -> tuple[list[dict[str, Any]], str]:
+    """Return (the lines of the result, what the verification found wrong or "").
+
+    There is one line, but for ``load``: that has one for each rate. ``quorum``: fresh, with
+    ``prepare_bytes`` of log prepared.
+    """
+    names = ("batch_bytes", "window", "compression", "compression_level")
+    settings = {name: asked[name] for name in names}
+    with (
+        quorum.producer(record_bytes_max=rows.size, **settings) as producer,
+        watched(quorum) as views,
+    ):
+        first_offset = end_of(quorum)
+        measured = list(Drive(quorum, producer, rows, views, asked).run(mode))
+        end_offset = end_of(quorum)
+        if asked["retention"] is not None:
+            time.sleep(SETTLE_S)
+        checker = rows.checker(sum(run.handed_over for run, _ in measured))
+        _, problem = verify.verify(quorum, first_offset, end_offset, checker)
+    durability = quorum.description.durability
+    configuration = {
+        "durability": durability,
+        **{name: asked[name] for name in ("flush", "transport", "idle", "batch_bytes")},
+        **{name: asked[name] for name in ("compression", "values")},
+        "prepared_mib": round(prepare_bytes / MIB),
+        "retention_mib": asked["retention"],
+        "filesystem": filesystem_of(next(iter(quorum.directories.values()))),
+    }
+    lines = []
+    for run, more in measured:
+        line = report.bench_line(
+            run,
+            mode=mode,
+            voters=asked["voters"],
+            durability=durability,
+            value_bytes=rows.size,
+            window=asked["window"],
+            verified=not problem,
+        )
+        lines.append(line | configuration | more)
+    return lines, problem
+
+
+def end_of(quorum: Any) -> int:
+    """Return the end of what is committed, as the replica knows it that knows most."""
+    return max(int(status["high_watermark"]) for status in quorum.statuses().values())

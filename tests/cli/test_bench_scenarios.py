@@ -1,0 +1,157 @@
+"""``kraftfast bench load``, ``consume``, ``recover``, ``start``, ``idle``, ``failover``,
+``attach``, ``matrix``: what they print, what they leave behind, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdrh.histogram import HdrHistogram
+
+import kraftfast
+from kraftfast.bench import failover
+from kraftfast.errors import HostUnsupported
+from tests.cli.kit import fails, run
+
+pytestmark = pytest.mark.processes
+
+PERF_TEST = re.compile(
+    r"(\d+) records sent, (\d+\.\d) records/sec \((\d+\.\d\d) MB/sec\), (\d+\.\d\d) ms avg latency,"
+    r" (\d+\.\d\d) ms max latency, (\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99.9th\."
+)
+
+
+def lines_of(*args: object) -> list[dict[str, Any]]:
+    done = run("bench", *args, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_throughput_ends_with_the_line_of_kafkas_tool(tmp_path: Path) -> None:
+    done = run("bench", "throughput", "--dir", tmp_path, "--total", 2)
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.decode().splitlines()
+    line, found = json.loads(first), PERF_TEST.fullmatch(last)
+    assert found is not None and "histograms" not in line
+    assert int(found[1]) == line["records"]
+    assert float(found[3]) == pytest.approx(line["records_per_s"] * 100 / (1 << 20), rel=0.01)
+    assert int(found[6]) == int(line["p50_us"] / 1000) <= int(found[7]) <= float(found[5])
+
+
+def test_a_line_has_what_it_cost_and_histograms_that_their_library_reads(tmp_path: Path) -> None:
+    (line,) = lines_of("latency", "--dir", tmp_path, "--seconds", 0.3)
+    assert [each["name"].split()[0] for each in line["processes_cost"]][-1] == "producer"
+    found = {name: HdrHistogram.decode(text) for name, text in line["histograms"].items()}
+    assert found["commit"].get_total_count() == line["records"]
+    assert found["commit"].get_value_at_percentile(50) == pytest.approx(
+        line["p50_us"] * 1000, rel=0.02
+    )
+    assert found["stage leader_flush"].get_total_count() > 0
+
+
+def test_load(tmp_path: Path) -> None:
+    asked = ("load", "--dir", tmp_path, "--seconds", 0.5, "--rates", "200,1000000000")
+    fastest, slow, hopeless = lines_of(*asked)
+    assert fastest["part"] == "as fast as it goes" and fastest["rate_wanted"] is None
+    assert slow["part"] == "200/s" and slow["records"] == 100 and slow["verified"]
+    assert slow["held"] and slow["p50_us"] > 0
+    response = HdrHistogram.decode(slow["histograms"]["response"])
+    assert response.get_total_count() == 100 and "commit" not in slow["histograms"]
+    assert not hopeless["held"] and hopeless["behind_percent"] > 50
+    assert hopeless["p50_us"] is None and "response" not in hopeless["histograms"]
+    assert not list(tmp_path.iterdir())
+    fails(run("bench", "load", "--total", 1), 2)
+    fails(run("bench", "load", "--rates", "5,x"), 2)
+    fails(run("bench", "load", "--rates", ",".join(["5"] * 101)), 2)
+
+
+def test_consume(tmp_path: Path) -> None:
+    asked = ("consume", "--dir", tmp_path, "--total", 1, "--seconds", 0.3)
+    batches, records, arrival = lines_of(*asked)
+    assert [batches["part"], records["part"]] == ["batches", "records"]
+    assert batches["records"] == records["records"] > 10_000 and records["records_per_s"] > 0
+    assert arrival["part"] == "append to consumer" and 0 < arrival["p50_us"] < 10_000_000
+    assert HdrHistogram.decode(arrival["histograms"]["arrival"]).get_total_count() > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_recover(tmp_path: Path) -> None:
+    clean, killed = lines_of("recover", "--dir", tmp_path, "--total", 1)
+    assert clean["part"] == "after a clean stop" and clean["verified"]
+    assert killed["part"] == "after kill -9 of all replicas" and killed["verified"]
+    assert 0 < clean["seconds"] < 60 and 0 < killed["seconds"] < 60
+    assert not list(tmp_path.iterdir())
+
+
+def test_start(tmp_path: Path) -> None:
+    (line,) = lines_of("start", "--dir", tmp_path, "--times", 2, "--durability", "memory")
+    parts = [line[each] for each in ("import_ms", "quorum_ms", "first_commit_ms")]
+    assert all(each > 0 for each in parts) and line["whole_ms"] > max(parts)
+    assert line["whole_worst_ms"] >= line["whole_ms"] and 0 < line["disk_mib"] < 16
+    fails(run("bench", "start", "--times", 0, "--dir", tmp_path), 2)
+
+
+def test_idle(tmp_path: Path) -> None:
+    (line,) = lines_of("idle", "--dir", tmp_path, "--seconds", 0.5, "--voters", 1)
+    assert len(line["core_percent_of_each"]) == len(line["beside_segments_bytes"]) == 1
+    assert 0 <= line["core_percent"] < 100 and 5 < line["largest_worker_mb"] < 500
+
+
+def test_failover(tmp_path: Path) -> None:
+    (line,) = lines_of("failover", "--dir", tmp_path, "--kills", 2)
+    assert line["times"] == 2 and len(line["times_ms"]) == 2 and line["records"] > 0
+    assert line["p50_us"] <= line["max_us"] and line["split_votes"] >= 0
+    assert not list(tmp_path.iterdir())
+    fails(run("bench", "failover", "--resets", 1), 2)
+    fails(run("bench", "failover", "--kills", 0), 2)
+    fails(run("bench", "failover", "--voters", 1), 2)
+
+
+def test_resets_need_a_tool_and_a_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    with pytest.raises(HostUnsupported, match="iproute2"):
+        failover.check_resets()
+    monkeypatch.setattr("shutil.which", lambda _name: "/bin/ss")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(HostUnsupported, match="root"):
+        failover.check_resets()
+
+
+def test_attach(tmp_path: Path) -> None:
+    path = tmp_path / "quorum"
+    with kraftfast.LocalQuorum(path, voters=3) as quorum, quorum.producer() as producer:
+        for _ in range(50):
+            producer.append(b"value")
+            time.sleep(0.001)
+        (line,) = lines_of("attach", "--dir", path, "--seconds", 0.3)
+        assert line["records"] == 0 and [each["id"] for each in line["replicas"]] == [1, 2, 3]
+        assert line["epochs_begun"] == 0 and line["cpu_s_per_million_records"] is None
+        done = run("bench", "attach", "--dir", path / "1", "--seconds", 0.1)
+        assert done.returncode == 0 and b"epochs_begun" in done.stdout, done.stderr
+    fails(run("bench", "attach", "--dir", path, "--seconds", 0.1, "--timeout", 0.1), 12)
+    fails(run("bench", "attach", "--dir", tmp_path, "--seconds", 0.1), 36)
+
+
+def test_a_matrix_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    asked = ("bench", "matrix", "floor", "--over", "total=1,2", "--over", "window=1,2")
+    place = ("--dir", tmp_path / "d", "--results", tmp_path / "r")
+    done = run(*asked, "--repeat", 1, *place)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "r").iterdir()
+    document = json.loads(path.read_text())
+    names = [run["measure"] for run in document["runs"]]
+    assert names == [f"floor total={total} window={window}" for total in "12" for window in "12"]
+    fails(run(*asked, "--repeat", 1, *place, "--resume", path), 3)
+    kept = document["runs"][:1]
+    path.write_text(json.dumps(document | {"runs": kept, "complete": False}))
+    fails(run(*asked, "--repeat", 2, *place, "--resume", path), 3)
+    done = run(*asked, "--repeat", 1, *place, "--resume", path)
+    assert done.returncode == 0 and b"1 of 3" in done.stderr, done.stderr
+    again = json.loads(path.read_text())
+    assert again["complete"] and again["runs"][0] == kept[0] and len(again["runs"]) == 4
+    fails(run("bench", "matrix", "floor", "--over", "total=", *place), 2)
+    fails(run("bench", "matrix", "nothing", "--over", "total=1", *place), 3)
