@@ -42,11 +42,15 @@ class MeasurementFailed(KraftfastError):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One command of a plan, with the options of ``kraftfast bench COMMAND``."""
+    """One command of a plan, with the options of ``kraftfast bench COMMAND``.
+
+    ``python``: of the environment whose kraftfast is measured; "" is this one.
+    """
 
     name: str
     command: str
     options: tuple[str, ...]
+    python: str = ""
 
     @classmethod
     def of(cls, table: Any, number: int) -> Measure:
@@ -187,11 +191,19 @@ def run(
 
 
 def _run(measure: Measure, number: int, directory: str) -> Run:
-    command = [sys.executable, "-m", "kraftfast", "bench", measure.command, "--dir", directory]
+    python = measure.python or sys.executable
+    command = [python, "-P", "-m", "kraftfast", "bench", measure.command, "--dir", directory]
     command += ["--json", *measure.options]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     load, stolen_s, began_at = os.getloadavg()[0], machine_stolen_s(), _now()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT_S,
+            env=environment if measure.python else None,
+        )
     except subprocess.TimeoutExpired:
         told = f"measure {measure.name!r} did not end within {RUN_TIMEOUT_S / 3600:.0f} h"
         raise MeasurementFailed(told, TimedOut.exit_code) from None

@@ -21,6 +21,16 @@ PERCENT = options.Number(0, 1000)
 WORSE = 1
 """The exit code of a comparison that shows what ``--fail-if-worse`` asks for."""
 
+USUAL: dict[str, Any] = {
+    "name": "compare",
+    "repeat": 5,
+    "measure": [
+        {"command": "throughput", "record-size": [100, 1024], "total": 128},
+        {"command": "latency", "seconds": 3},
+    ],
+}
+"""What two checkouts are measured with."""
+
 results_folder = click.option(
     "--results",
     "folder",
@@ -117,8 +127,9 @@ def run_and_show(
     directory: str | None,
     resume: Path | None,
     folder: Path | None,
-) -> None:
-    """Run a plan, or what is left of it; show the result, whole or not."""
+    quiet: bool = False,
+) -> Result:
+    """Run a plan, or what is left of it; show the result, whole or not, and return it."""
     from kraftfast.bench import histograms
     from kraftfast.bench import plan as plans
     from kraftfast.bench.result import default_folder, new_path
@@ -137,14 +148,15 @@ def run_and_show(
 
     try:
         with scratch_directory("bench", directory) as place:
-            plans.run(asked, table, place, save, show_progress, earlier)
+            return plans.run(asked, table, place, save, show_progress, earlier)
     finally:
         if saved and saved[0].runs:
             if not saved[0].complete:
                 runs = f"{len(saved[0].runs)} of {asked.repeat * len(asked.measures)}"
                 click.echo(f"cut short after {runs} runs", err=True)
-            show_result(saved[0])
-            click.echo(str(path))
+            if not quiet:
+                show_result(saved[0])
+            click.echo(str(path), err=quiet)
 
 
 def of_same_plan(path: Path, table: dict[str, Any]) -> Result:
@@ -243,25 +255,39 @@ def list_results(folder: Path | None, as_json: bool) -> None:
     help=f"Exit with {WORSE} if the second is worse by more than that, and shown to be worse; with "
     f"{InputError.exit_code} if that cannot be said.",
 )
+@click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What two checkouts are measured with [throughput of 100 B and 1 KiB, latency; 5 turns].",
+)
+@directory_option
 @results_folder
 @options.as_json
-@click.pass_context
 def compare_results(
-    context: click.Context,
     first: str,
     second: str,
     fail_if_worse: float | None,
+    plan: Path | None,
+    directory: str | None,
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare two results, measure by measure, or two measures: RESULT::MEASURE.
+    """Compare two results, two measures (RESULT::MEASURE), or two checkouts of the project.
 
-    A result is a path, or the name of a file in the folder of results. Each line: the medians,
-    their ratio (second over first) with a 95 % bootstrap interval, and a verdict where it allows
-    one.
+    A result is a path, or the name of a file in the folder of results. A checkout is a folder: each
+    is installed into an environment of its own, and both are measured by turns. Each line: the
+    medians, their ratio (second over first) with a 95 % bootstrap interval, and a verdict where it
+    allows one.
     """
     from kraftfast.bench.compare import compare, differences, missing
 
+    if Path(first).is_dir() and Path(second).is_dir():
+        both = Path(first), Path(second)
+        result, measured = compare_checkouts(both, plan, directory, folder, as_json)
+        tell(compare(result, result, measured), [], fail_if_worse, as_json)
+        return
+    if plan is not None or directory is not None:
+        raise click.UsageError("--plan and --dir belong to the comparison of two checkouts")
     one, name = _named(first, folder)
     other, other_name = _named(second, folder)
     if (name is None) != (other_name is None):
@@ -273,18 +299,53 @@ def compare_results(
             f"nothing to compare: {first} measured {', '.join(one.measures) or 'nothing'}, "
             f"{second} {', '.join(other.measures) or 'nothing'}"
         )
+    for each in differences(one, other):
+        click.echo(f"kraftfast bench compare: not the same: {each}", err=True)
+    tell(lines, missing(one, other, pairs), fail_if_worse, as_json)
+
+
+def compare_checkouts(
+    places: tuple[Path, Path],
+    plan: Path | None,
+    directory: str | None,
+    folder: Path | None,
+    quiet: bool,
+) -> tuple[Result, list[tuple[str, str]]]:
+    """Measure two checkouts by turns; return the result, and the pairs of measures in it."""
+    from kraftfast.bench import checkouts
+    from kraftfast.bench import plan as plans
+    from kraftfast.bench.result import default_folder
+
+    asked, table = plans.read(plan) if plan else (plans.of_table(USUAL, "compare"), USUAL)
+    check_options(asked)
+    place = (folder or default_folder()) / "environments"
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    one, other = (checkouts.python_of(each.resolve(), place, say) for each in places)
+    both = checkouts.by_turns(asked, (one, other))
+    table = table | {"checkouts": [str(each) for each in places]}
+    result = run_and_show(both, table, directory, None, folder, quiet)
+    return result, checkouts.pairs(result.measures)
+
+
+def tell(lines: list[Any], lacking: list[str], fail_if_worse: float | None, as_json: bool) -> None:
+    """Print a comparison; end with the exit code that ``--fail-if-worse`` asks for.
+
+    Raises InputError where what it asks for cannot be said.
+    """
     if as_json:
         for line in lines:
             click.echo(json.dumps(asdict(line)))
     else:
         show_comparison(lines)
-    lacking = missing(one, other, pairs)
-    for text in [*lacking, *(f"not the same: {each}" for each in differences(one, other))]:
+    for text in lacking:
         click.echo(f"kraftfast bench compare: {text}", err=True)
     if fail_if_worse is None:
         return
     if any(line.is_worse_by(fail_if_worse) for line in lines):
-        context.exit(WORSE)
+        click.get_current_context().exit(WORSE)
     if lacking or any(line.is_open for line in lines):
         raise InputError("it cannot be said whether the second is worse: not all has a verdict")
 

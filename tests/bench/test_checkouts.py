@@ -1,0 +1,81 @@
+"""Checkouts that are compared: what names one, what is refused, and that both are measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftfast.bench import checkouts
+from kraftfast.bench.plan import of_table
+from kraftfast.errors import InputError, KraftfastError
+from tests.cli.kit import fails, run
+
+
+def checkout(place: Path, version: str = "1") -> Path:
+    """A folder that looks like one."""
+    (place / "kraftfast").mkdir(parents=True)
+    (place / "setup.py").write_text(f"raise SystemExit('setup.py: no compiler {version}')\n")
+    (place / "kraftfast" / "__init__.py").touch()
+    return place
+
+
+def test_a_name_is_that_of_the_sources(tmp_path: Path) -> None:
+    one, other = checkout(tmp_path / "a"), checkout(tmp_path / "b")
+    assert checkouts.digest(one) == checkouts.digest(other)
+    (other / "build").mkdir()
+    (other / "build" / "x.c").touch()
+    (other / "kraftfast" / "x.cpython-311.so").touch()
+    assert checkouts.digest(one) == checkouts.digest(other), "what is built is no source"
+    (other / "kraftfast" / "x.py").touch()
+    assert checkouts.digest(one) != checkouts.digest(other)
+
+
+def test_what_is_none_and_what_does_not_build_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no checkout of the project: it has no setup.py"):
+        checkouts.digest(tmp_path)
+    told: list[str] = []
+    broken = checkout(tmp_path / "broken")
+    with pytest.raises(KraftfastError, match="broken cannot be installed"):
+        checkouts.python_of(broken, tmp_path / "environments", told.append)
+    assert told and not list((tmp_path / "environments").glob("*/installed"))
+
+
+def test_each_measure_is_run_for_both_one_behind_the_other() -> None:
+    plan = of_table({"measure": [{"command": "floor"}, {"command": "latency"}]}, "p")
+    both = checkouts.by_turns(plan, ("a/python", "b/python"))
+    told = [(each.name, each.python) for each in both.measures]
+    assert told == [
+        ("first, floor", "a/python"), ("second, floor", "b/python"),
+        ("first, latency", "a/python"), ("second, latency", "b/python"),
+    ]  # fmt: skip
+    names = ["first, floor", "second, floor", "first, x: part"]
+    assert checkouts.pairs(names) == [("first, floor", "second, floor")]
+
+
+@pytest.mark.processes
+def test_two_checkouts_are_compared(tmp_path: Path) -> None:
+    """Their environments are there already: this one, by another name."""
+    places, results = [], tmp_path / "results"
+    for version in "12":
+        places.append(checkout(tmp_path / version, version))
+        environment = results / "environments" / checkouts.digest(places[-1])
+        (environment / "bin").mkdir(parents=True)
+        (environment / checkouts.WHOLE).touch()
+        python = environment / "bin" / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+    plan = tmp_path / "plan.toml"
+    plan.write_text('repeat = 1\n[[measure]]\ncommand = "floor"\ntotal = 1\n')
+    asked = ("bench", "compare", *places, "--plan", plan, "--results", results, "--dir", tmp_path)
+    done = run(*asked, "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["measure"] for line in lines} == {"first, floor / second, floor"}
+    assert b"1 of 2: first, floor" in done.stderr and b"2 of 2: second, floor" in done.stderr
+    done = run(*asked, "--fail-if-worse", 5)
+    assert done.returncode == 3 and b"it cannot be said" in done.stderr
+    fails(run("bench", "compare", places[0], tmp_path, "--results", results), 3)
+    fails(run("bench", "compare", plan, plan, "--plan", plan), 2)
