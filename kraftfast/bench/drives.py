@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from kraftfast.bench import histograms, load, report
+from kraftfast.bench.inputs import Checker
 from kraftfast.bench.load import Run
 from kraftfast.bench.open_loop import Commits, Step, at_rate, quantile_us
+from kraftfast.bench.producing import TogetherChecker, append_together
 from kraftfast.bench.samples import Looking, Sampler
 from kraftfast.bench.sustained import (
+    Cost,
     Timeline,
     costs,
     costs_since,
@@ -44,7 +47,8 @@ def watched(quorum: Any) -> Iterator[dict[int, Any]]:
 class Drive:
     """A load on a quorum through one producer; ``asked`` are the options of the command."""
 
-    # views: a reader of the counters of each replica, by id.
+    # views: a reader of the counters of each replica, by id. others: what producers in processes of
+    # their own used. handed_over: by each of those. total: handed over by all, so far.
 
     def __init__(
         self, quorum: Any, producer: Any, rows: Any, views: dict[int, Any], asked: dict[str, Any]
@@ -52,6 +56,17 @@ class Drive:
         self.quorum, self.producer, self.rows = quorum, producer, rows
         self.views, self.asked = views, asked
         self.bounds = asked["count"], asked["seconds"]
+        self.others: list[Cost] = []
+        self.handed_over: dict[int, int] = {}
+        self.total = 0
+
+    def checker(self) -> Checker:
+        """Return what checks everything that was appended, once it has come back."""
+        if self.handed_over:
+            is_json = self.asked["values"] == "json"
+            return TogetherChecker(self.rows.size, is_json, self.handed_over)
+        made: Checker = self.rows.checker(self.total)
+        return made
 
     def run(self, mode: str) -> Iterator[Measured]:
         """Run the load of a command; yield what was measured, several times for ``load``."""
@@ -66,12 +81,34 @@ class Drive:
             yield from self._rates()
 
     def _throughput(self) -> Measured:
+        if self.asked.get("producers", 1) > 1:
+            return self._together()
         if not self.asked["samples"]:
             return load.throughput(self.producer, self.rows, *self.bounds), {}
         sampler = Sampler(self.views)
         done = load.throughput(self.producer, self.rows, *self.bounds, Looking(sampler))
         sampler.write(self.asked["samples"])
         return done, {}
+
+    def _together(self) -> Measured:
+        producers, (count, seconds) = self.asked["producers"], self.bounds
+        names = ("batch_bytes", "window", "compression", "compression_level", "record_size")
+        settings = {name: self.asked[name] for name in names} | {
+            "json": self.asked["values"] == "json",
+            "count": None if count is None else max(1, count // producers),
+            "seconds": seconds,
+        }
+        done, self.producer, self.others, self.handed_over = append_together(
+            self._where(), producers, settings
+        )
+        return done, {"producers": producers, "processes": len(self.views) + 1 + producers}
+
+    def _where(self) -> str:
+        """Return what other processes give to ``kraftfast.connect``, by the transport asked for."""
+        if self.asked["transport"] == "ring":
+            return str(self.quorum.path)
+        places = [self.quorum.identity(id)[1][0] for id in self.quorum.directories]
+        return ",".join(f"{each.host}:{each.port}" for each in places)
 
     def _latency(self) -> Measured:
         if not self.asked["samples"]:
@@ -113,7 +150,11 @@ class Drive:
         loads, stolen_s = os.getloadavg(), machine_stolen_s()
         counted = histograms.Counted(self.views, self.producer) if histograms.installed() else None
         done, more = run()
+        self.total += done.handed_over
         used, after = costs_since(spent, costs(self.quorum)), self.quorum.statuses()
+        used += self.others
+        if counted is not None:
+            counted.producer = self.producer
         flushes = sum(replica.flushes for replica in report.replicas(before, after))
         line: dict[str, Any] = {
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),

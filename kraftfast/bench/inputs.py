@@ -54,15 +54,21 @@ class Checker:
 class Rows:
     """``count`` generated records of ``size`` bytes: random rows, in a cycle.
 
-    ``numbered``: each record begins with its number. ``json``: rows look like JSON with random
-    numbers, so that they can be compressed. ``count`` None: without end.
+    ``numbered``: each record begins with its number, from ``first_number`` on. ``json``: rows look
+    like JSON with random numbers, so that they can be compressed. ``count`` None: without end.
     Raises InvalidOption.
     """
 
     # rows: the cycle, (n, size) bytes. numbered: the first bytes of a row are its record's number.
 
     def __init__(
-        self, count: int | None, size: int, *, numbered: bool = False, json: bool = False
+        self,
+        count: int | None,
+        size: int,
+        *,
+        numbered: bool = False,
+        first_number: int = 0,
+        json: bool = False,
     ) -> None:
         if not 1 <= size <= RECORD_BYTES_MAX:
             raise InvalidOption(f"a record has from 1 to {RECORD_BYTES_MAX} bytes, not {size}")
@@ -70,6 +76,7 @@ class Rows:
             raise InvalidOption(f"at least 1 record, not {count}")
         self.count, self.size = count, size
         self.numbered = numbered and size >= NUMBER_BYTES
+        self.first_number = first_number
         n = max(1, ROWS_BYTES // size)
         n = n if count is None else min(n, count)
         self.rows = np.random.default_rng(2026).integers(0, 256, (n, size), dtype=np.uint8)
@@ -92,6 +99,7 @@ class Rows:
 
     def _number(self, rows: Any, first: int) -> None:
         if self.numbered:
+            first += self.first_number
             numbers = np.arange(first, first + len(rows), dtype=">u8")
             rows[:, :NUMBER_BYTES] = numbers.view(np.uint8).reshape(-1, NUMBER_BYTES)
 

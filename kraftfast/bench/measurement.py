@@ -49,12 +49,12 @@ def measure(
         watched(quorum) as views,
     ):
         first_offset = end_of(quorum)
-        measured = list(Drive(quorum, producer, rows, views, asked).run(mode))
+        drive = Drive(quorum, producer, rows, views, asked)
+        measured = list(drive.run(mode))
         end_offset = end_of(quorum)
         if asked["retention"] is not None:
             time.sleep(SETTLE_S)
-        checker = rows.checker(sum(run.handed_over for run, _ in measured))
-        _, problem = verify.verify(quorum, first_offset, end_offset, checker)
+        _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker())
     durability = quorum.description.durability
     configuration = {
         "durability": durability,

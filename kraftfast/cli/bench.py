@@ -22,6 +22,9 @@ SUSTAINED_PREPARE_MIB = 64.0
 DETAILS = ("histograms", "processes_cost")
 """Of a line: only with ``--json``."""
 RATES_MAX = 100
+PRODUCERS_MAX = 64
+NUMBER_BYTES = 8
+"""Of ``kraftfast.bench.inputs``: in each record of several producers."""
 
 
 @click.group(cls=Group)
@@ -39,6 +42,17 @@ def check_load(asked: dict[str, Any]) -> None:
     """Refuse options that do not go together. Raises UsageError."""
     if asked["total"] is not None and asked["seconds"] is not None:
         raise click.UsageError("--total or --seconds, not both")
+
+
+def check_throughput(asked: dict[str, Any]) -> None:
+    """As :func:`check_load`, for ``throughput``."""
+    check_load(asked)
+    if asked["producers"] == 1:
+        return
+    if asked["record_size"] < NUMBER_BYTES:
+        raise click.UsageError(f"--producers needs records of {NUMBER_BYTES} bytes, for a number")
+    if asked["samples"]:
+        raise click.UsageError("--samples belongs to one producer")
 
 
 def check_sustained(asked: dict[str, Any]) -> None:
@@ -115,11 +129,18 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@bench.command(cls=options.Checked, check=check_load)
+@bench.command(cls=options.Checked, check=check_throughput)
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
 @options.compression
+@click.option(
+    "--producers",
+    type=click.IntRange(1, PRODUCERS_MAX),
+    default=1,
+    show_default=True,
+    help="So many at once: from 2 on a process each.",
+)
 def throughput(**asked: Any) -> None:
     """Records per second, as fast as the window allows.
 

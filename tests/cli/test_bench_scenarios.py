@@ -53,6 +53,18 @@ def test_a_line_has_what_it_cost_and_histograms_that_their_library_reads(tmp_pat
     assert found["stage leader_flush"].get_total_count() > 0
 
 
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_several_producers(transport: str, tmp_path: Path) -> None:
+    asked = ("throughput", "--dir", tmp_path, "--total", 2, "--producers", 3)
+    (line,) = lines_of(*asked, "--transport", transport)
+    assert line["verified"] and line["producers"] == 3 and line["processes"] == 7
+    assert line["records"] == 3 * (2 * 1024 * 1024 // 100 // 3)
+    names = [each["name"] for each in line["processes_cost"]]
+    assert names[-3:] == ["producer 0", "producer 1", "producer 2"]
+    assert HdrHistogram.decode(line["histograms"]["commit"]).get_total_count() > 0
+    fails(run("bench", *asked, "--record-size", 7), 2)
+
+
 def test_load(tmp_path: Path) -> None:
     asked = ("load", "--dir", tmp_path, "--seconds", 0.5, "--rates", "200,1000000000")
     fastest, slow, hopeless = lines_of(*asked)

@@ -1,0 +1,202 @@
+"""Several producers at once, a process each: ``python -m kraftfast.bench.producing WHERE NUMBER``.
+
+Each record begins with its number, in whose upper bits the producer's own stands: what came back is
+checked producer by producer, in the order in which each appended.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from kraftfast.bench import load
+from kraftfast.bench.inputs import DIFFER, NUMBER_BYTES, Checker, Rows
+from kraftfast.bench.load import Latency, Run, percentiles
+from kraftfast.bench.open_loop import of_counts
+from kraftfast.bench.sustained import Cost, cost_of
+from kraftfast.errors import KraftfastError, TimedOut
+from kraftfast.link.stats import bucket_tops
+
+PRODUCERS_MAX = 64
+NUMBER_BITS = 40
+READY = "ready\n"
+TIMEOUT_S = 120.0
+
+
+class Together:
+    """What several producers have measured, in the form in which one tells it."""
+
+    def __init__(self, told: list[dict[str, Any]]) -> None:
+        buckets = [np.frombuffer(base64.b64decode(each["buckets"]), np.uint64) for each in told]
+        self.counts = sum(each.astype(np.int64) for each in buckets)
+        self.latencies = self
+
+    def commit_buckets(self) -> bytes:
+        """Return the counts by bucket, 8 bytes each."""
+        return bytes(np.asarray(self.counts, np.uint64).tobytes())
+
+    def commit_latency(self) -> dict[str, float]:
+        """Return count, mean_us, p50_us, p99_us, p999_us, max_us."""
+        count = int(np.sum(self.counts))
+        mean_us = float(np.dot(self.counts, bucket_tops())) / max(count, 1) / 1000
+        measured = {key: value or 0.0 for key, value in of_counts(self.counts).items()}
+        return {"count": count, "mean_us": mean_us} | measured
+
+    def callback_latency(self) -> dict[str, float]:
+        """Return that nothing is known of it."""
+        return dict.fromkeys(("count", "mean_us", "p50_us", "p99_us", "p999_us", "max_us"), 0.0)
+
+
+def append_together(
+    where: str, producers: int, settings: dict[str, Any]
+) -> tuple[Run, Together, list[Cost], dict[int, int]]:
+    """Have so many processes append at once to what ``kraftfast.connect(where)`` reaches.
+
+    Returns the run, what was measured, what each process used, and how many records each handed
+    over. ``settings``: as :func:`main` takes them. Raises KraftfastError where one fails, TimedOut.
+    """
+    with ExitStack() as stack:
+        started = [_start(stack, where, number, settings) for number in range(producers)]
+        for process in started:
+            assert process.stdout is not None
+            if process.stdout.readline() != READY:
+                raise KraftfastError(f"a producer failed: {_last_line(process)}")
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        told = [_told(process, settings["seconds"] or 0.0) for process in started]
+    records = sum(each["records"] for each in told)
+    seconds = max(each["ended"] for each in told) - min(each["began"] for each in told)
+    handed_over = {number: each["handed_over"] for number, each in enumerate(told)}
+    together = Together(told)
+    measured = together.commit_latency()
+    latency = Latency(
+        **percentiles(measured), max_us=measured["max_us"], samples=int(measured["count"])
+    )
+    size = settings["record_size"]
+    run = Run(records, records * size, seconds, latency, sum(handed_over.values()))
+    return run, together, [Cost(**each["cost"]) for each in told], handed_over
+
+
+def _start(
+    stack: ExitStack, where: str, number: int, settings: dict[str, Any]
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kraftfast.bench.producing", where, str(number)]
+    process = subprocess.Popen(
+        [*command, json.dumps(settings)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    stack.enter_context(process)
+    stack.callback(process.kill)
+    return process
+
+
+def _told(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
+    try:
+        text, error = process.communicate(timeout=seconds + TIMEOUT_S + load.TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"a producer did not end within {TIMEOUT_S:.0f} s") from None
+    if process.returncode:
+        lines = error.strip().splitlines() or [f"exit code {process.returncode}"]
+        raise KraftfastError(f"a producer failed: {lines[-1]}")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _last_line(process: subprocess.Popen[str]) -> str:
+    process.kill()
+    _, told = process.communicate(timeout=TIMEOUT_S)
+    return (told.strip().splitlines() or ["it said nothing"])[-1]
+
+
+class TogetherChecker(Checker):
+    """Checks what several producers appended: each record of each, once, in its order."""
+
+    # done: records taken of each producer. problem: the first one met.
+
+    def __init__(self, size: int, json: bool, handed_over: dict[int, int]) -> None:
+        self.rows, self.handed_over = Rows(None, size, json=json), handed_over
+        self.done, self.problem = dict.fromkeys(handed_over, 0), ""
+
+    def take(self, columns: Any) -> None:
+        """Take the next records."""
+        count, size, offsets = len(columns), self.rows.size, columns.values.offsets
+        if self.problem:
+            return
+        fits = columns.values.null_count == 0 and bool((np.diff(offsets) == size).all())
+        if fits:
+            data = np.asarray(columns.values.data)[offsets[0] : offsets[-1]].reshape(count, size)
+            fits = self._are_next(data)
+        if not fits:
+            at = sum(self.done.values())
+            self.problem = DIFFER.format(at, at + count - 1)
+
+    def _are_next(self, data: Any) -> bool:
+        numbers = np.ascontiguousarray(data[:, :NUMBER_BYTES]).view(">u8").ravel().astype(np.int64)
+        owners, indexes = numbers >> NUMBER_BITS, numbers & ((1 << NUMBER_BITS) - 1)
+        for owner in np.unique(owners).tolist():
+            own = indexes[owners == owner]
+            first = self.done.get(owner)
+            if first is None or not np.array_equal(own, np.arange(first, first + len(own))):
+                return False
+            self.done[owner] = first + len(own)
+        cycle = self.rows.rows
+        expected = cycle[indexes % len(cycle), NUMBER_BYTES:]
+        return bool(np.array_equal(data[:, NUMBER_BYTES:], expected))
+
+    def finish(self) -> str:
+        """Return what is wrong, "" if nothing."""
+        if not self.problem and self.done != self.handed_over:
+            came, wanted = sum(self.done.values()), sum(self.handed_over.values())
+            return f"{came} records came back of {wanted}"
+        return self.problem
+
+
+def main(where: str, number: int, settings: dict[str, Any]) -> None:
+    """Append to a quorum once stdin says so; print what was measured. Ends where stdin ends."""
+    import kraftfast
+
+    rows = Rows(
+        None,
+        settings["record_size"],
+        numbered=True,
+        first_number=number << NUMBER_BITS,
+        json=settings["json"],
+    )
+    options = {key: settings[key] for key in ("batch_bytes", "window")}
+    options |= {key: settings[key] for key in ("compression", "compression_level")}
+    with (
+        kraftfast.connect(where) as quorum,
+        quorum.producer(record_bytes_max=rows.size, **options) as producer,
+    ):
+        print(READY, end="", flush=True)
+        if not sys.stdin.readline():
+            return
+        spent, began = cost_of("producer", os.getpid()), time.monotonic()
+        run = load.throughput(producer, rows, settings["count"], settings["seconds"])
+        told = {
+            "began": began,
+            "ended": time.monotonic(),
+            "records": run.records,
+            "handed_over": run.handed_over,
+            "cost": asdict(cost_of(f"producer {number}", os.getpid()) - spent),
+            "buckets": base64.b64encode(producer.latencies.commit_buckets()).decode(),
+        }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))
