@@ -19,26 +19,36 @@ cdef int64_t reached_by(const int64_t* offsets, int count, int needed) noexcept 
 
     Nobody is needed: any offset is reached. More are needed than there are: none is.
     """
-    cdef int64_t highest[64]  # the ``needed`` largest so far, descending
-    cdef int held = 0
-    cdef int i, place
+    cdef int64_t found[64]
+    cdef int first = 0
+    cdef int last = count - 1
+    cdef int i, j
+    cdef int64_t pivot
     if needed <= 0:
         return OFFSET_MAX
     if needed > count:
         return -1
     for i in range(count):
-        place = held
-        if held == needed:
-            if offsets[i] <= highest[held - 1]:
-                continue
-            place -= 1
+        found[i] = offsets[i]
+    while first < last:  # Hoare's FIND: only the part that holds place needed - 1 is sorted on
+        pivot = found[(first + last) // 2]
+        i, j = first, last
+        while i <= j:
+            while found[i] > pivot:
+                i += 1
+            while found[j] < pivot:
+                j -= 1
+            if i <= j:
+                found[i], found[j] = found[j], found[i]
+                i += 1
+                j -= 1
+        if needed - 1 <= j:
+            last = j
+        elif needed - 1 >= i:
+            first = i
         else:
-            held += 1
-        while place > 0 and highest[place - 1] < offsets[i]:
-            highest[place] = highest[place - 1]
-            place -= 1
-        highest[place] = offsets[i]
-    return highest[needed - 1]
+            break
+    return found[needed - 1]
 
 
 cdef class Acknowledged:
