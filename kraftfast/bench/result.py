@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftfast.errors import InputError
 from kraftfast.log.disk import storage_error
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 FORMAT, VERSION = "kraftfast-bench", 1
 SUFFIX = ".json"
@@ -75,6 +79,36 @@ class Result:
             if here:
                 found.append(float(max(here) if key == "records_per_s" else min(here)))
         return found
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read the result at ``path``. Raises InputError where there is none."""
+        return load(Path(path))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with a row for each line and typed columns; ``attrs`` has the rest.
+
+        Raises InvalidOption without pandas.
+        """
+        from kraftfast.bench.frames import to_pandas
+
+        return to_pandas(self)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return a table as of :meth:`to_pandas`; the metadata of its schema has the rest.
+
+        Raises InvalidOption without pyarrow.
+        """
+        from kraftfast.bench.frames import to_arrow
+
+        return to_arrow(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: sentences, tables and pictures; the latter if matplotlib
+        is installed."""
+        from kraftfast.bench.page import Page
+
+        return Page([(self.name, self)]).fragment()
 
     def with_run(self, run: Run) -> Result:
         """Return the same with one repetition more."""

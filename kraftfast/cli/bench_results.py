@@ -352,16 +352,21 @@ def tell(lines: list[Any], lacking: list[str], fail_if_worse: float | None, as_j
 
 def _named(text: str, folder: Path | None) -> tuple[Result, str | None]:
     """Return the result that RESULT or RESULT::MEASURE names, and the measure."""
+    place, separator, measure = text.partition("::")
+    found = named_result(place, folder)
+    if separator and measure not in found.measures:
+        raise InputError(f"{place} measured {', '.join(found.measures)}, not {measure!r}")
+    return found, measure if separator else None
+
+
+def named_result(place: str, folder: Path | None) -> Result:
+    """Return the result at a path, or with that name in the folder of results."""
     from kraftfast.bench.result import default_folder, load
 
-    place, separator, measure = text.partition("::")
     path = Path(place)
     if not path.exists() and path.name == place:
         path = (folder or default_folder()) / place
-    found = load(path)
-    if separator and measure not in found.measures:
-        raise InputError(f"{path} measured {', '.join(found.measures)}, not {measure!r}")
-    return found, measure if separator else None
+    return load(path)
 
 
 def show_comparison(lines: list[Any]) -> None:

@@ -55,6 +55,7 @@ NEEDED = {
     "bench matrix": ["throughput", "--over", "window=1"],
     "bench attach": ["--dir", "directory"],
     "bench compare": ["file", "file"],
+    "bench report": ["file"],
     "spark audit": ["directory"],
     "spark convert": ["directory", "new"],
     "spark compact": ["directory", "new"],
