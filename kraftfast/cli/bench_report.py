@@ -50,6 +50,8 @@ def write_report(
     from kraftfast.bench.page import Page, drawing
 
     check_output(output)
+    if pictures is not None and pictures.exists() and not pictures.is_dir():
+        raise InputError(f"cannot write into {pictures}: it is no directory")
     page = Page([(each, named_result(each, folder)) for each in results])
     if pictures is not None and not drawing.is_installed():
         raise InvalidOption(drawing.MISSING)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,8 +82,9 @@ class Page:
     def html(self, progress: Callable[[Picture], None] | None = None) -> str:
         """Return the whole page; ``progress`` is called before each picture is drawn."""
         names = ", ".join(dict.fromkeys(result.name for _, result in self.results))
-        places = " ".join(place for place, _ in self.results)
-        footer = f"Made by kraftfast {__version__}: kraftfast bench report {places}"
+        places = [place for place, _ in self.results]
+        command = shlex.join(["kraftfast", "bench", "report", *places])
+        footer = f"Made by kraftfast {__version__}: {command}"
         drawn = self._drawn(progress)
         return html.page(f"{TITLE}: {names}", self.sections, self.told, drawn, footer)
 

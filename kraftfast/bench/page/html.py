@@ -48,7 +48,9 @@ nav a { color: var(--kf-0); margin-right: 1rem; overflow-wrap: anywhere }
   :root { color-scheme: light }
   body { background: #fff } main { max-width: none; padding: 0 }
   .kf { {printed} font-size: 10pt } nav { display: none }
-  .kf h2 { break-after: avoid } .kf .wide { overflow: visible } tr { break-inside: avoid }
+  .kf .pictures { display: block } .kf figure { max-width: 12.5cm; margin-bottom: .7cm }
+  .kf h2 { break-after: avoid }
+  .kf .wide { overflow: visible } tr { break-inside: avoid }
   .kf table { font-size: 7.5pt } .kf th, .kf td { padding-right: .4rem }
   .kf td:not(.word) { white-space: normal }
   details::details-content { content-visibility: visible; block-size: auto; height: auto }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from kraftfast.bench.compare import Comparison, compare, interval, missing
 from kraftfast.bench.page.drawing import Colours
@@ -15,7 +18,10 @@ from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, row_names, ro
 from kraftfast.bench.page.texts import figure, plain
 
 FLOOR = "floor"
-NAME_CHARACTERS = 30
+CLOSED = ("throughput", "latency", "sustained", "matrix")
+"""Commands that go as fast as they can: the rate of the others is what was asked for."""
+NAME_CHARACTERS, RATIO_MAX = 30, 1000.0
+"""Of a name in a picture; beyond that ratio the others could not be told apart."""
 SAME = ("value_bytes", "sync", "voters", "window")
 """What a measure must have in common with the floor beside which it is held."""
 
@@ -37,7 +43,8 @@ def changes(entries: list[Entry]) -> Iterator[Section]:
         return
     first, *others = entries
     for other in others:
-        lines = compare(first.result, other.result)
+        with np.errstate(all="ignore"):  # of absurd figures: their ratios are left out
+            lines = compare(first.result, other.result)
         if lines:
             yield _change(first, other, lines)
 
@@ -67,6 +74,7 @@ def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
         )
         for each in lines
         if each.ratio is not None and each.low is not None and each.high is not None
+        if each.high <= RATIO_MAX
     ]
     measures = [name for name in first.result.measures if name in other.result.measures]
     name = f"changes-{first.letter}-{other.letter}".lower()
@@ -78,7 +86,7 @@ def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
                for each in missing(first.result, other.result)],
         tables=[Table(head, rows, left=2)],
         pictures=_pictures(name, f"{other.letter} divided by {first.letter}", ratios),
-        commands=[f"kraftfast bench compare {first.place} {other.place}",
+        commands=[shlex.join(["kraftfast", "bench", "compare", first.place, other.place]),
                   *first.commands(measures)],
     )  # fmt: skip
 
@@ -103,9 +111,7 @@ def floor(entries: list[Entry]) -> Iterator[Section]:
                 made = _share(each, measure, beside) if measure not in floors else None
                 if made is not None:
                     ratios.append(made)
-                    rates = (
-                        each.result.values(name, "records_per_s") for name in (beside, measure)
-                    )
+                    rates = (each.values(name, "records_per_s") for name in (beside, measure))
                     of_floor, own = map(median, rates)
                     share = f"{100 * made.ratio:.0f} %"
                     within = f"{100 * made.low:.0f}–{100 * made.high:.0f} %"
@@ -137,9 +143,11 @@ def _is_floor(entry: Entry, measure: str) -> bool:
 def _share(entry: Entry, measure: str, beside: str) -> Ratio | None:
     """Return a measure's share of a floor; None where the two are not the same work."""
     own, others = next(entry.lines(measure)), next(entry.lines(beside))
+    if own.get("mode") not in CLOSED:
+        return None
     if any(own.get(key) is None or own.get(key) != others.get(key) for key in SAME):
         return None
-    a, b = (entry.result.values(name, "records_per_s") for name in (beside, measure))
+    a, b = (entry.values(name, "records_per_s") for name in (beside, measure))
     if not a or not b or not min(a):
         return None
     low, high = interval(a, b)
@@ -148,12 +156,12 @@ def _share(entry: Entry, measure: str, beside: str) -> Ratio | None:
 
 def _pictures(name: str, title: str, ratios: list[Ratio]) -> list[Picture]:
     return [
-        Picture(f"{name}-{at}", title, rows_height(len(part)), _draw(part, title))
+        Picture(f"{name}-{at}", title, rows_height(len(part)), _draw(part, ratios, title))
         for at, part in enumerate(chunks(ratios, ROWS_MAX), 1)
     ]
 
 
-def _draw(ratios: list[Ratio], title: str) -> Any:
+def _draw(ratios: list[Ratio], every: list[Ratio], title: str) -> Any:
     def draw(drawn: Any, colours: Colours) -> None:
         axes = axes_of(drawn, colours)
         row_names(axes, [each.name for each in ratios], colours)
@@ -163,7 +171,7 @@ def _draw(ratios: list[Ratio], title: str) -> Any:
             axes.plot(each.ratio, at, "o", color=colour, markersize=6)
         axes.set_xlabel(title)
         axes.axvline(1.0, color=colours.ink, linewidth=1.0)
-        ends = [end for each in ratios for end in (each.low, each.high)]
+        ends = [end for each in every for end in (each.low, each.high)]
         room = 0.06 * (max(*ends, 1.0) - min(*ends, 1.0)) or 0.1
         axes.set_xlim(max(0.0, min(*ends, 1.0) - room), max(*ends, 1.0) + room)
 

@@ -78,7 +78,7 @@ def summary(entries: list[Entry]) -> Iterator[Section]:
     """Yield the medians and ranges of each measure."""
     rows, commands = [], []
     for each, measure in _by_measure(entries):
-        cells = [spread(each.result.values(measure, key)) for key in KEYS]
+        cells = [spread(each.values(measure, key)) for key in KEYS]
         count = sum(run.measure == measure for run in each.result.runs)
         rows.append([each.named(measure), *cells, str(count)])
         commands.append(each.command(measure))
@@ -97,7 +97,7 @@ def rates(entries: list[Entry]) -> Iterator[Section]:
     """Yield the records a second of every repetition, as dots."""
     rows, commands = [], []
     for each, measure in _by_measure(entries):
-        found = each.result.values(measure, "records_per_s")
+        found = each.values(measure, "records_per_s")
         if found:
             rows.append((each.named(measure), found))
             commands.append(each.command(measure))

@@ -127,7 +127,7 @@ def bend(xs: list[float], ys: list[float]) -> tuple[float, float, float] | None:
         found, *_ = np.linalg.lstsq(shape, y, rcond=None)
         error = float(np.square(shape @ found - y).sum())
         if best is None or error < best[0] - 1e-12:
-            best = (error, above[at][0], float(found[1]), float(found[1] + found[2]))
+            best = (error, float(above[at][0]), float(found[1]), float(found[1] + found[2]))
     return None if best is None else best[1:]
 
 

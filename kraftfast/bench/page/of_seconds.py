@@ -46,7 +46,7 @@ def _sentences(name: str, runs: list[list[Second]]) -> list[str]:
     if slow:
         texts.append(f"The worst p99.9 of a second's batches is {duration(max(slow))}.")
     if elections:
-        texts.append(f"Dotted lines are elections; of them there were {figure(elections)}.")
+        texts.append(f"Dotted lines are elections ({figure(elections)}).")
     if len(runs) > RUNS_MAX:
         texts.append(f"The first {RUNS_MAX} of {len(runs)} repetitions are drawn.")
     return texts

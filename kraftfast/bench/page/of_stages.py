@@ -91,7 +91,8 @@ def _draw(bars: list[tuple[str, Medians]]) -> Any:
             begin = _stack(axes, at, OUTER, p50, 0.0, colour, 0.2)
             _stack(axes, at + 0.22, INNER, p50, begin, colour, 0.14)
             end = begin + p50.get(BESIDE, 0.0)
-            axes.plot([begin, end], [at + 0.36] * 2, color=colour[BESIDE], linewidth=2.4)
+            axes.plot([begin, end], [at + 0.36] * 2, color=colour[BESIDE], linewidth=2.4,
+                      solid_capstyle="butt")  # fmt: skip
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(duration))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kraftfast.bench.page.reading import number
 from kraftfast.bench.plan import Measure
 from kraftfast.bench.result import Result
 from kraftfast.errors import InputError
@@ -69,12 +70,17 @@ class Entry:
             if run.measure == measure:
                 yield from run.lines
 
+    def values(self, measure: str, key: str) -> list[float]:
+        """Return what each repetition measured, as far as a picture can show it."""
+        found = (number(value) for value in self.result.values(measure, key))
+        return [value for value in found if value is not None]
+
     def command(self, measure: str) -> str:
         """Return the command that measured it; what the plan says, where that is no command."""
         found = self.result.plan.get("measure")
-        for number, table in enumerate(found if isinstance(found, list) else [], 1):
+        for at, table in enumerate(found if isinstance(found, list) else [], 1):
             try:
-                known = Measure.of(table, number)
+                known = Measure.of(table, at)
             except InputError:
                 continue
             if known.name == measure:
@@ -91,10 +97,10 @@ def entries(results: list[tuple[str, Result]]) -> list[Entry]:
     """Return results, by (place, result), with their letters."""
     if len(results) == 1:
         return [Entry("", *results[0])]
-    return [Entry(_letter(number), *each) for number, each in enumerate(results)]
+    return [Entry(_letter(at), *each) for at, each in enumerate(results)]
 
 
-def _letter(number: int) -> str:
+def _letter(place: int) -> str:
     """Return A to Z, then A1 to Z1 and on."""
-    turn, at = divmod(number, len(LETTERS))
+    turn, at = divmod(place, len(LETTERS))
     return f"{LETTERS[at]}{turn or ''}"

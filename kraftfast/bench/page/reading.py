@@ -3,7 +3,6 @@ another type than expected is left out, and never shown as a figure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,19 +12,20 @@ from kraftfast.errors import InputError, InvalidOption
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
+VALUE_MAX = 1e15
 PART_OF_A_SECOND = 0.3
 """The last look may come so soon after the one before that its rate says nothing."""
 
 
 def number(value: object) -> float | None:
-    """Return a finite number from 0 on, or None."""
+    """Return a number from 0 on, or None; also where no picture could hold it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         found = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) and found >= 0 else None
+    return found if 0 <= found <= VALUE_MAX else None  # NaN is not
 
 
 def numbers(lines: Iterable[dict[str, Any]], key: str) -> list[float]:

@@ -10,7 +10,7 @@ from kraftfast.bench.page.texts import label, short
 
 ROW, ABOVE_AND_BELOW = 0.45, 0.75
 """Inches of a row, and of what stands above and below all of them."""
-ROWS_MAX = 24
+ROWS_MAX = 16
 WIDE = 12.0
 """Where the largest value is so many times the smallest, an axis is logarithmic."""
 MARKS = "os^DvPX*"
