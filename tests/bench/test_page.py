@@ -112,6 +112,36 @@ def test_rates_that_differ_between_repetitions_go_by_their_place() -> None:
     assert "at 110 records/s" in told["Throughput against latency"].texts[1]
 
 
+def test_a_rate_is_held_where_most_repetitions_held_it() -> None:
+    def run(*held: bool) -> list[dict[str, Any]]:
+        return [
+            line("load", rate, rate_wanted=rate, held=each, part=f"{rate} %",
+                 **{} if each else {"p50_us": None, "p99_us": None})
+            for rate, each in zip((10.0, 20.0), held)
+        ]  # fmt: skip
+
+    found = sections(result({"a": [run(True, False), run(False, False), run(True, True)]}))
+    told = found["Throughput against latency"].texts[1]
+    assert "10/s was held in 2 of 3 repetitions." in told
+    assert "20/s was not held: it came to 20/s." in told
+
+
+def test_a_part_of_a_measure_is_a_measure() -> None:
+    lines = [line("consume", 1.0, part="batches"), line("consume", 9.0, part="records")]
+    plan = {"measure": [{"name": "a", "command": "throughput", "window": 3}]}
+    found = sections(result({"a": [lines] * 2}, plan=plan))["Summary"]
+    assert [row[:2] for row in found.tables[0].rows] == [["a: batches", "1"], ["a: records", "9"]]
+    assert found.commands == ["kraftfast bench throughput --json --window 3"]
+
+
+def test_lists_of_a_plan_are_combined() -> None:
+    plan = {"measure": [{"command": "latency", "voters": [1, 3], "record-size": [5]}]}
+    found = result({"latency voters=3 record-size=5": repeated("latency", 1.0)}, plan=plan)
+    assert sections(found)["Summary"].commands == [
+        "kraftfast bench latency --json --voters 3 --record-size 5"
+    ]
+
+
 def test_of_the_stages_the_faster_replica_counts() -> None:
     found = sections(full())["Stages of a commit"]
     shown = {row[1]: row[3] for row in found.tables[0].rows}
@@ -129,7 +159,7 @@ def test_a_part_of_a_second_does_not_count() -> None:
 
 def test_a_line_bends_where_it_bends_most() -> None:
     (told,) = sections(full())["By window"].texts[1:]
-    assert "1,025 records/s at window 1, 4,100 at 16" in told
+    assert "1,025 records/s at window 1, 4,100 records/s at 16" in told
     assert "bends at 4: up to there each doubling makes it 2.00 times" in told
     straight = {str(n): repeated("throughput", 10.0 * n, window=n) for n in (1, 2, 4)}
     assert (
@@ -178,7 +208,18 @@ JUNK = (
 
 @pytest.mark.parametrize("junk", JUNK, ids=lambda junk: repr(junk)[:12])
 def test_no_value_of_a_line_can_break_a_page(junk: Any) -> None:
-    keys = ("mode", "peer", "stages", "timeline", "histograms", "window", "voters", "held", "sync")
+    keys = (
+        "mode",
+        "peer",
+        "stages",
+        "timeline",
+        "histograms",
+        "window",
+        "voters",
+        "held",
+        "sync",
+        "part",
+    )
     lines = [line("load", 1.0, rate_wanted=2.0, held=True) | {key: junk} for key in keys]
     for key in ("at_s", "records_per_s", "p999_us", "elections", "flushes"):
         lines.append(line("sustained", 1.0, timeline=[each | {key: junk} for each in

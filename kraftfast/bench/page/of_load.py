@@ -23,18 +23,22 @@ HEIGHT = 2.9
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was measured at a rate that was held in every repetition."""
+    """What was measured at a rate in the repetitions that held it, most of them or all.
+
+    ``held``: in how many, and of how many.
+    """
 
     wanted: float
     rate: float
     p50_us: float
     p99_us: float
     curves: dict[str, Curve]
+    held: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A rate that was not held in each repetition, and what it came to: it has no latency."""
+    """A rate that most repetitions did not hold, and what it came to: it has no latency."""
 
     wanted: float
     rate: float
@@ -88,7 +92,7 @@ def load(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
 
 def _of(entry: Entry, histograms: Histograms) -> Iterator[Steps]:
     alone: list[tuple[str, Step | Lost]] = []
-    for measure in entry.result.measures:
+    for measure in dict.fromkeys(run.measure for run in entry.result.runs):
         found = _steps(entry, measure, histograms)
         if len(found) == 1:
             alone.append((measure, found[0]))
@@ -107,17 +111,18 @@ def _sorted(name: str, found: list[Step | Lost], commands: list[str]) -> Steps:
 
 
 def _steps(entry: Entry, measure: str, histograms: Histograms) -> list[Step | Lost]:
-    """Return the steps of a measure.
+    """Return the steps of a measure of the plan.
 
-    Steps that are shares of a measured maximum differ between repetitions: they go by their place.
+    Steps that are shares of a measured maximum differ between repetitions: they go by the name of
+    their part, or by their place.
     """
-    places: dict[int, list[dict[str, Any]]] = {}
+    places: dict[str, list[dict[str, Any]]] = {}
     for run in entry.result.runs:
         if run.measure == measure:
             lines = [line for line in run.lines if line.get("mode") == MODE]
             lines = [line for line in lines if number(line.get("rate_wanted")) is not None]
             for at, line in enumerate(sorted(lines, key=lambda line: float(line["rate_wanted"]))):
-                places.setdefault(at, []).append(line)
+                places.setdefault(str(line.get("part", at)), []).append(line)
     found = (_step(entry.named(measure), lines, histograms) for lines in places.values())
     return [each for each in found if each is not None]
 
@@ -126,7 +131,9 @@ def _step(name: str, lines: list[dict[str, Any]], histograms: Histograms) -> Ste
     wanted, rates = median(numbers(lines, "rate_wanted")), numbers(lines, "records_per_s")
     if not rates:
         return None
-    if not all(line.get("held") is True for line in lines):
+    tried, lines = len(lines), [line for line in lines if line.get("held") is True]
+    rates_held = numbers(lines, "records_per_s")
+    if 2 * len(rates_held) <= tried:
         return Lost(wanted, median(rates))
     merged = histograms.merged(f"{name} at {figure(wanted)}/s", lines)
     response = merged.get("response")
@@ -139,7 +146,7 @@ def _step(name: str, lines: list[dict[str, Any]], histograms: Histograms) -> Ste
         p50, p99 = median(told[0]), median(told[1])
     name = f"{figure(wanted)}/s"
     curves = {stage: curve_of(name, merged[stage]) for stage in STAGES if stage in merged}
-    return Step(wanted, median(rates), p50, p99, curves)
+    return Step(wanted, median(rates_held), p50, p99, curves, (len(rates_held), tried))
 
 
 def _said(each: Steps) -> str:
@@ -151,6 +158,10 @@ def _said(each: Steps) -> str:
         f"The knee of {each.name!r} is at {figure(knee.rate)} records/s, with a p99 of "
         f"{duration(knee.p99_us)}: beyond it the latency grows faster than the rate."
     )
+    for step in each.steps:
+        held, tried = step.held
+        if held < tried:
+            text += f" {figure(step.wanted)}/s was held in {held} of {tried} repetitions."
     if each.lost:
         lost = each.lost[0]
         text += f" {figure(lost.wanted)}/s was not held: it came to {figure(lost.rate)}/s."

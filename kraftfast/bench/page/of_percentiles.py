@@ -25,7 +25,7 @@ def curves(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
     whole: list[tuple[Entry, str, Curve]] = []
     stages: list[tuple[Entry, str, list[Curve]]] = []
     for each in entries:
-        for measure in each.result.measures:
+        for measure in each.measures:
             lines = [line for line in each.lines(measure) if line.get("mode") != "load"]
             found = histograms.merged(each.named(measure), lines)
             if WHOLE in found:

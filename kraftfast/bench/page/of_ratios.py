@@ -20,6 +20,8 @@ from kraftfast.bench.page.texts import figure, plain
 FLOOR = "floor"
 CLOSED = ("throughput", "latency", "sustained", "matrix")
 """Commands that go as fast as they can: the rate of the others is what was asked for."""
+COMPARED_MAX = 200
+"""Measures: an interval takes some milliseconds."""
 NAME_CHARACTERS, RATIO_MAX = 30, 1000.0
 """Of a name in a picture; beyond that ratio the others could not be told apart."""
 SAME = ("value_bytes", "sync", "voters", "window")
@@ -44,14 +46,20 @@ def changes(entries: list[Entry]) -> Iterator[Section]:
     first, *others = entries
     for other in others:
         with np.errstate(all="ignore"):  # of absurd figures: their ratios are left out
-            lines = compare(first.result, other.result)
+            pairs = [(name, name) for name in _shared(first, other)[:COMPARED_MAX]]
+            lines = compare(first.result, other.result, pairs)
         if lines:
             yield _change(first, other, lines)
 
 
+def _shared(first: Entry, other: Entry) -> list[str]:
+    return [name for name in first.result.measures if name in other.repetitions]
+
+
 def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
     shown = [each for each in lines if each.verdict in ("better", "worse")]
-    told = [f"{each.measure!r} {NAMES[each.key]} {each.verdict}" for each in shown]
+    told = [f"{each.measure!r} {NAMES.get(each.key, each.key)} {each.verdict}" for each in shown]
+    shared = len(_shared(first, other))
     texts = [
         f"The medians of {other.letter} divided by those of {first.letter}, with a 95 % bootstrap "
         f"interval. Records a second are better above 1, times below it. A verdict needs an "
@@ -60,13 +68,15 @@ def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
         f"Shown: {'; '.join(told[:12])}." if told else "No difference is shown.",
     ]
     rows = [
-        [each.measure, NAMES[each.key], figure(each.first), figure(each.second),
+        [each.measure, NAMES.get(each.key, each.key), figure(each.first), figure(each.second),
          *_shown(each), each.verdict]
         for each in lines
     ]  # fmt: skip
+    if shared > COMPARED_MAX:
+        texts.append(f"The first {COMPARED_MAX} of {shared} measures are compared.")
     ratios = [
         Ratio(
-            f"{plain(each.measure, NAME_CHARACTERS)}: {NAMES[each.key]}",
+            f"{plain(each.measure, NAME_CHARACTERS)}: {NAMES.get(each.key, each.key)}",
             each.ratio,
             each.low,
             each.high,
@@ -76,7 +86,6 @@ def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
         if each.ratio is not None and each.low is not None and each.high is not None
         if each.high <= RATIO_MAX
     ]
-    measures = [name for name in first.result.measures if name in other.result.measures]
     name = f"changes-{first.letter}-{other.letter}".lower()
     head = ["measure", "what", first.letter, other.letter, "ratio", "95 %", "verdict"]
     return Section(
@@ -87,7 +96,7 @@ def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
         tables=[Table(head, rows, left=2)],
         pictures=_pictures(name, f"{other.letter} divided by {first.letter}", ratios),
         commands=[shlex.join(["kraftfast", "bench", "compare", first.place, other.place]),
-                  *first.commands(measures)],
+                  *first.commands(_shared(first, other))],
     )  # fmt: skip
 
 
@@ -105,8 +114,8 @@ def floor(entries: list[Entry]) -> Iterator[Section]:
     """Yield how much of the floor's records a second each measure reaches."""
     ratios, rows, commands = [], [], []
     for each in entries:
-        floors = [name for name in each.result.measures if _is_floor(each, name)]
-        for measure in each.result.measures:
+        floors = [name for name in each.measures if _is_floor(each, name)]
+        for measure in each.measures:
             for beside in floors:
                 made = _share(each, measure, beside) if measure not in floors else None
                 if made is not None:
@@ -142,7 +151,7 @@ def _is_floor(entry: Entry, measure: str) -> bool:
 
 def _share(entry: Entry, measure: str, beside: str) -> Ratio | None:
     """Return a measure's share of a floor; None where the two are not the same work."""
-    own, others = next(entry.lines(measure)), next(entry.lines(beside))
+    own, others = entry.lines(measure)[0], entry.lines(beside)[0]
     if own.get("mode") not in CLOSED:
         return None
     if any(own.get(key) is None or own.get(key) != others.get(key) for key in SAME):

@@ -65,7 +65,7 @@ def _fact(entry: Entry, key: str) -> str:
 
 def _by_measure(entries: list[Entry]) -> list[tuple[Entry, str]]:
     """Return each measure of each result, those of one name beside each other."""
-    found = [(each, measure) for each in entries for measure in each.result.measures]
+    found = [(each, measure) for each in entries for measure in each.measures]
     order = {name: at for at, name in enumerate(dict.fromkeys(name for _, name in found))}
     return sorted(found, key=lambda pair: order[pair[1]])
 
@@ -79,8 +79,7 @@ def summary(entries: list[Entry]) -> Iterator[Section]:
     rows, commands = [], []
     for each, measure in _by_measure(entries):
         cells = [spread(each.values(measure, key)) for key in KEYS]
-        count = sum(run.measure == measure for run in each.result.runs)
-        rows.append([each.named(measure), *cells, str(count)])
+        rows.append([each.named(measure), *cells, str(len(each.repetitions[measure]))])
         commands.append(each.command(measure))
     if not rows:
         yield Section("Summary", ["Nothing has been measured yet."])
@@ -89,7 +88,7 @@ def summary(entries: list[Entry]) -> Iterator[Section]:
         "The median of all repetitions, and their range in brackets. A measure that tries several "
         "ways counts with the best of them. A percentile of too few samples is left out."
     )
-    head = ["measure", *(NAMES[key] for key in KEYS), "runs"]
+    head = ["measure", *(NAMES.get(key, key) for key in KEYS), "runs"]
     yield Section("Summary", [text], tables=[Table(head, rows)], commands=_once(commands))
 
 

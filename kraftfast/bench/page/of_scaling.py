@@ -24,12 +24,13 @@ VARIED = {
     "observers": "observers",
     "connections": "connections",
     "log_bytes": "log size",
+    "log_mib": "MiB of the log",
     "retained_producers": "producers that are retained",
 }
 """What a line may run along: key of a result's line -> the name of the axis."""
 FIXED = (
     "peer", "mode", "sync", "durability", "flush", "transport", "idle", "compression", "codec",
-    "values", "retention_mib", "how", "files", "rate_wanted",
+    "values", "retention_mib", "how", "files", "rate_wanted", "part",
 )  # fmt: skip
 """What else must be equal within a line."""
 MEASURED = {"records_per_s": "records/s", "p50_us": "p50", "p99_us": "p99"}
@@ -57,7 +58,7 @@ def scaling(entries: list[Entry]) -> Iterator[Section]:
         if not lines:
             continue
         measured = [key for key in MEASURED if any(key in line.ys for line in lines)]
-        said = [_said(line, axis) for line in lines if "records_per_s" in line.ys]
+        said = [_said(line, axis) for line in lines if line.ys]
         texts = ["A circle is where a line bends most.", *said[:SENTENCES_MAX]]
         if len(said) > SENTENCES_MAX:
             texts.append(f"So much for the first {SENTENCES_MAX} of {len(said)} lines.")
@@ -137,11 +138,15 @@ def _show(along: str) -> Callable[..., str]:
 
 def _said(line: Line, axis: str) -> str:
     """Return the sentence on where a line bends."""
-    rates = line.ys["records_per_s"]
+    what, values = next(iter(line.ys.items()))
     show = _show(line.along)
-    ends = f"{line.label!r}: {figure(rates[0])} records/s at {axis} {show(line.xs[0])}"
-    ends += f", {figure(rates[-1])} at {show(line.xs[-1])}"
-    found = bend(line.xs, rates)
+    told = [
+        f"{figure(each)} records/s" if what == "records_per_s" else duration(each)
+        for each in (values[0], values[-1])
+    ]
+    ends = f"{line.label!r}: {told[0]} at {axis} {show(line.xs[0])}, {told[1]} at "
+    ends += show(line.xs[-1])
+    found = bend(line.xs, values)
     if found is None:
         return ends + "."
     at, before, after = found

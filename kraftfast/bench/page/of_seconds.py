@@ -21,7 +21,7 @@ def seconds(entries: list[Entry]) -> Iterator[Section]:
     """Yield the time series of the measures that have one."""
     made = Section("By the second", ["Each line is one repetition. A steady log has flat lines."])
     for each in entries:
-        for measure in each.result.measures:
+        for measure in each.measures:
             runs = [timeline(line) for line in each.lines(measure)]
             runs = [run for run in runs if len(run) >= LOOKS_MIN]
             if runs:

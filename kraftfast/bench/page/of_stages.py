@@ -28,7 +28,7 @@ def stages(entries: list[Entry]) -> Iterator[Section]:
     found = [
         (each, measure, p50, p99)
         for each in entries
-        for measure in each.result.measures
+        for measure in each.measures
         for p50, p99 in [(_medians(each, measure, "p50_us"), _medians(each, measure, "p99_us"))]
         if p50
     ]

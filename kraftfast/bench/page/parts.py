@@ -5,16 +5,19 @@ All of it is plain text until ``html`` writes it: what is escaped is escaped the
 
 from __future__ import annotations
 
+import itertools
+import math
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftfast.bench.page.reading import number
+from kraftfast.bench.page.reading import dicts, numbers
 from kraftfast.bench.plan import Measure
 from kraftfast.bench.result import Result
 from kraftfast.errors import InputError
 
+COMBINATIONS_MAX = 10_000
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -52,45 +55,81 @@ class Section:
     commands: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """A result on a page, and the letter that stands for it: none where it is the only one."""
+    """A result on a page, and the letter that stands for it: none where it is the only one.
 
-    letter: str
-    place: str
-    result: Result
+    A line with a ``part`` is a measure of its own, ``"the measure: the part"``.
+    """
+
+    # place: what the user calls it. repetitions: of each measure, the lines of each repetition.
+    # _whole: name of a measure -> that of the plan's. _commands: of the plan's measures.
+
+    def __init__(self, letter: str, place: str, result: Result) -> None:
+        self.letter, self.place, self.result = letter, place, result
+        self.repetitions: dict[str, list[list[dict[str, Any]]]] = {}
+        self._whole: dict[str, str] = {}
+        for run in result.runs:
+            here: dict[str, list[dict[str, Any]]] = {}
+            for line in run.lines:
+                part = line.get("part")
+                name = run.measure if part is None else f"{run.measure}: {part}"
+                here.setdefault(name, []).append(line)
+                self._whole[name] = run.measure
+            for name, lines in here.items():
+                self.repetitions.setdefault(name, []).append(lines)
+        self._commands = dict(_commands(result.plan))
+
+    @property
+    def measures(self) -> list[str]:
+        """Return the names of what was measured, in the plan's order."""
+        return list(self.repetitions)
 
     def named(self, measure: str) -> str:
         """Return the name of a measure, with the letter of its result."""
         return f"{measure} [{self.letter}]" if self.letter else measure
 
-    def lines(self, measure: str) -> Iterator[dict[str, Any]]:
-        """Yield each line of a measure, of every repetition."""
-        for run in self.result.runs:
-            if run.measure == measure:
-                yield from run.lines
+    def lines(self, measure: str) -> list[dict[str, Any]]:
+        """Return each line of a measure, of every repetition."""
+        return [line for lines in self.repetitions[measure] for line in lines]
 
     def values(self, measure: str, key: str) -> list[float]:
-        """Return what each repetition measured, as far as a picture can show it."""
-        found = (number(value) for value in self.result.values(measure, key))
-        return [value for value in found if value is not None]
+        """Return what each repetition measured, the best of its lines, as far as a picture can show
+        it."""
+        best = max if key == "records_per_s" else min
+        found = (numbers(lines, key) for lines in self.repetitions[measure])
+        return [best(values) for values in found if values]
 
     def command(self, measure: str) -> str:
         """Return the command that measured it; what the plan says, where that is no command."""
-        found = self.result.plan.get("measure")
-        for at, table in enumerate(found if isinstance(found, list) else [], 1):
-            try:
-                known = Measure.of(table, at)
-            except InputError:
-                continue
-            if known.name == measure:
-                words = ["kraftfast", "bench", known.command, "--json", *known.options]
-                return shlex.join(words)
-        return f"{measure}: the plan in the result does not name its command"
+        known = self._commands.get(self._whole.get(measure, measure))
+        return known or f"{measure}: the plan in the result does not name its command"
 
     def commands(self, measures: list[str]) -> list[str]:
         """Return the commands of these measures, each once."""
         return list(dict.fromkeys(map(self.command, measures)))
+
+
+def _commands(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the command of each measure of a plan that has them."""
+    for at, table in enumerate(dicts(plan.get("measure")), 1):
+        for single in _combinations(table):
+            try:
+                known = Measure.of(single, at)
+            except InputError:
+                continue
+            words = ["kraftfast", "bench", known.command, "--json", *known.options]
+            yield known.name, shlex.join(words)
+
+
+def _combinations(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a table for each combination of the values in its lists, named by them."""
+    keys = [key for key, value in table.items() if isinstance(value, list)]
+    if math.prod(len(table[key]) for key in keys) > COMBINATIONS_MAX:
+        return
+    for values in itertools.product(*(table[key] for key in keys)):
+        words = (f"{key}={value}" for key, value in zip(keys, values))
+        name = " ".join([str(table.get("name", table.get("command"))), *words])
+        yield table | dict(zip(keys, values)) | {"name": name}
 
 
 def entries(results: list[tuple[str, Result]]) -> list[Entry]:
