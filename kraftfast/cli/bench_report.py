@@ -48,6 +48,7 @@ def write_report(
     with the first. The page is one file that loads nothing. Its pictures need matplotlib.
     """
     from kraftfast.bench.page import Page, drawing
+    from kraftfast.bench.page.texts import plain
 
     check_output(output)
     if pictures is not None and pictures.exists() and not pictures.is_dir():
@@ -64,7 +65,7 @@ def write_report(
         for path in page.save_pictures(pictures, progress.picture):
             click.echo(str(path))
     for told in page.told:
-        click.echo(f"kraftfast bench report: {told}", err=True)
+        click.echo(f"kraftfast bench report: {plain(told)}", err=True)
 
 
 class Progress:

@@ -14,6 +14,7 @@ from tests.bench.results import repeated, result
 from tests.cli.logs import Done
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("hdrh")
 
 
 @pytest.fixture
@@ -84,6 +85,16 @@ def test_without_matplotlib(
     assert "Summary" in (saved / "report.html").read_text()
     done = kraftfast("bench", "report", "results/one.json", "--pictures", "slides")
     assert done.code == 2 and "kraftfast[report]" in done.err and not (saved / "slides").exists()
+
+
+def test_what_is_left_out_is_told_in_plain_lines(
+    saved: Path, kraftfast: Callable[..., Done]
+) -> None:
+    broken = repeated("throughput", 1.0, histograms={"commit": "\x1b[31m"})[:1]
+    result({"a\x1b[31m\nb": broken}).save(saved / "x.json")
+    done = kraftfast("bench", "report", "x.json")
+    assert done.code == 0 and done.err.count("\n") == 1 and "\x1b" not in done.err
+    assert "left out: the histogram of a?[31m b, commit" in done.err
 
 
 def test_what_takes_long_tells_how_far_it_is(

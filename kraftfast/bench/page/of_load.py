@@ -158,10 +158,13 @@ def _said(each: Steps) -> str:
         f"The knee of {each.name!r} is at {figure(knee.rate)} records/s, with a p99 of "
         f"{duration(knee.p99_us)}: beyond it the latency grows faster than the rate."
     )
-    for step in each.steps:
-        held, tried = step.held
-        if held < tried:
-            text += f" {figure(step.wanted)}/s was held in {held} of {tried} repetitions."
+    partly = [
+        f"{figure(step.wanted)}/s in {step.held[0]} of {step.held[1]}"
+        for step in each.steps
+        if step.held[0] < step.held[1]
+    ]
+    if partly:
+        text += f" Not every repetition held its rate: {', '.join(partly)} did."
     if each.lost:
         lost = each.lost[0]
         text += f" {figure(lost.wanted)}/s was not held: it came to {figure(lost.rate)}/s."

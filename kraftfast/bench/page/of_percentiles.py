@@ -14,7 +14,7 @@ from kraftfast.bench.page.shapes import axes_of, chunks, key, key_height, scale,
 from kraftfast.bench.page.texts import duration
 
 WHOLE = "commit"
-POINTS, NINES_MAX = 80, 6
+POINTS, NINES_MAX, TICKS_MAX = 80, 6, 7
 HEIGHT = 2.9
 Curve = tuple[str, Any, Any]
 """A name, shares of samples that are slower (1 is all of them), and microseconds."""
@@ -114,4 +114,5 @@ def _nines(axes: Any, most: float) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_major_formatter(FixedFormatter(names))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", labelsize=8 if len(ticks) < TICKS_MAX else 6.5)
     axes.set_xlabel("percentile")
