@@ -138,7 +138,7 @@ def test_the_users_own_settings_of_matplotlib_do_not_matter(
 
     (picture,) = Page([("a", result({"a": repeated("throughput", 5.0)}))]).pictures
     before = inline(picture)
-    with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"axes.linewidth": 5, "svg.fonttype": "path"}):
         assert inline(picture) == before
 
 
