@@ -5,19 +5,17 @@ All of it is plain text until ``html`` writes it: what is escaped is escaped the
 
 from __future__ import annotations
 
-import itertools
-import math
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kraftfast.bench.page.reading import dicts, numbers
-from kraftfast.bench.plan import Measure
+from kraftfast.bench.plan import Measure, combinations
 from kraftfast.bench.result import Result
 from kraftfast.errors import InputError
 
-COMBINATIONS_MAX = 10_000
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -112,24 +110,11 @@ class Entry:
 def _commands(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name and the command of each measure of a plan that has them."""
     for at, table in enumerate(dicts(plan.get("measure")), 1):
-        for single in _combinations(table):
-            try:
+        with suppress(InputError):  # a result may say anything of its plan
+            for single in combinations(table):
                 known = Measure.of(single, at)
-            except InputError:
-                continue
-            words = ["kraftfast", "bench", known.command, "--json", *known.options]
-            yield known.name, shlex.join(words)
-
-
-def _combinations(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a table for each combination of the values in its lists, named by them."""
-    keys = [key for key, value in table.items() if isinstance(value, list)]
-    if math.prod(len(table[key]) for key in keys) > COMBINATIONS_MAX:
-        return
-    for values in itertools.product(*(table[key] for key in keys)):
-        words = (f"{key}={value}" for key, value in zip(keys, values))
-        name = " ".join([str(table.get("name", table.get("command"))), *words])
-        yield table | dict(zip(keys, values)) | {"name": name}
+                words = ["kraftfast", "bench", known.command, "--json", *known.options]
+                yield known.name, shlex.join(words)
 
 
 def entries(results: list[tuple[str, Result]]) -> list[Entry]:
