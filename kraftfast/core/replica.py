@@ -337,6 +337,12 @@ class Replica:
         return self._state.high_watermark
 
     @property
+    def leader_high_watermark(self) -> int:
+        """What the leader that is followed last said is committed, -1 if unknown or none is."""
+        follower = self._state.follower
+        return -1 if follower is None else follower.leader_high_watermark
+
+    @property
     def committed_offset(self) -> int:
         """Exclusive end of what was ever known here to be committed: no cut goes below (D23)."""
         return self._state.uncuttable_offset()

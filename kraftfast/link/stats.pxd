@@ -35,6 +35,20 @@ cdef enum:
     W_BYTES
     W_FLUSHES
     W_PREPARED
+    # from here on: stored now and then (``node/metrics.py``), not as it happens
+    W_NOTED_NS
+    W_LEADER_HIGH_WATERMARK
+    W_ELECTIONS
+    W_LEADERSHIPS
+    W_VOTERS
+    W_IS_VOTER
+    W_PRODUCERS
+    W_WATCHERS
+    W_CONNECTIONS
+    W_OTHER_FLUSHES
+    W_TRUNCATIONS
+    W_TROUBLES
+    W_SNAPSHOT_END_OFFSET
     W_COUNT
 
 

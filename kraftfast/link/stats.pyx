@@ -46,6 +46,24 @@ WORDS = {
     "flushes": W_FLUSHES,
     "prepared_bytes": W_PREPARED,
 }
+NOTED = {
+    "noted_ns": W_NOTED_NS,
+    "leader_high_watermark": W_LEADER_HIGH_WATERMARK,
+    "elections": W_ELECTIONS,
+    "leaderships": W_LEADERSHIPS,
+    "voters": W_VOTERS,
+    "is_voter": W_IS_VOTER,
+    "producers": W_PRODUCERS,
+    "watchers": W_WATCHERS,
+    "connections": W_CONNECTIONS,
+    "other_flushes": W_OTHER_FLUSHES,
+    "truncations": W_TRUNCATIONS,
+    "troubles": W_TROUBLES,
+    "snapshot_end_offset": W_SNAPSHOT_END_OFFSET,
+}
+"""Words that a replica stores a few times a second; ``noted_ns``: its monotonic time then."""
+TROUBLES = ("in_doubt", "refuses_leader", "no_room")
+"""What the bits of the word ``troubles`` mean, from the lowest on."""
 
 
 cdef class Stats:
@@ -72,6 +90,11 @@ cdef class Stats:
     def put(self, str word, int64_t value):
         """Set a word by its name."""
         self.set(WORDS[word], value)
+
+    def note(self, dict values):
+        """Set words of ``NOTED``."""
+        for name, value in values.items():
+            self.set(NOTED[name], value)
 
     def flushed(self, str stage, uint64_t ns):
         """Record how long a flush took."""
@@ -132,6 +155,10 @@ cdef class StatsView:
         found = {name: self.get(word) for name, word in WORDS.items()}
         found["role"] = ROLES[found["role"]]
         return found
+
+    def noted(self) -> dict:
+        """Return every word of ``NOTED``, by its name; all are 0 before the first."""
+        return {name: self.get(word) for name, word in NOTED.items()}
 
     def stage(self, str name) -> dict:
         """Return count, mean, quantiles and maximum of a stage, microseconds."""

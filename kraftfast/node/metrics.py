@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from kraftfast.types import ZERO_UUID, uuid_text
 
 WINDOW_MS = 30_000
+NOTE_MS = 200
+"""How often what readers of the page look at now and then is stored there."""
 ELECTING = ("prospective", "candidate")
 ELECTED = ("leader", "follower")
 
@@ -34,7 +36,7 @@ class Metrics:
     # leading, or following. elections, elections_ms: how many ended with a leader, and how long
     # they took in all; longest: in the window before and in this one. began_ms: when this replica
     # began to campaign, -1: it does not. led: how often it became the leader. marks: where the
-    # counters were when these two windows began.
+    # counters were when these two windows began. note_ms: when to store the words of ``NOTED``.
 
     def __init__(self, node: Any) -> None:
         self.node, self.role = node, str(node.core.role)
@@ -42,12 +44,15 @@ class Metrics:
         self.elections = self.elections_ms = self.led = 0
         self.longest = [0, 0]
         self.began_ms = -1
-        self.end_offset = node.log.end_offset
+        self.end_offset, self.note_ms = node.log.end_offset, 0
         first = self._mark(node.now_ms())
         self.marks = [first, first]
 
     def tend(self, now_ms: int) -> None:
-        """Begin another window when it is time."""
+        """Begin another window, and note what others look at, when it is time."""
+        if now_ms >= self.note_ms:
+            self.note_ms = now_ms + NOTE_MS
+            self._note()
         if now_ms - self.marks[1].at_ms >= WINDOW_MS:
             self.count_records()
             self.marks = [self.marks[1], self._mark(now_ms)]
@@ -84,6 +89,28 @@ class Metrics:
         commits = node.stats.mark("commit")
         counters = (self.appended, self.fetched, node.idle.idle_ns)
         return Mark(now_ms, *counters, self.elections, self.elections_ms, commits)
+
+    def _note(self) -> None:
+        """Store what changes seldom, or is not worth a store each time, in the shared page."""
+        node, core = self.node, self.node.core
+        known = core.snapshots
+        troubles = (core.in_doubt, bool(core.warning), node.log.error is not None)
+        node.stats.note(
+            {
+                "noted_ns": node.seen_ns,
+                "leader_high_watermark": core.leader_high_watermark,
+                "elections": self.elections,
+                "leaderships": self.led,
+                "voters": len(core.voters.ids),
+                "is_voter": core.voters.is_voter(node.key),
+                "producers": len(node.intake.producers),
+                "connections": 0 if node.sockets is None else len(node.sockets.sessions),
+                "other_flushes": node.log.syncs + node.log.nursery.flushes,
+                "truncations": node.log.truncations,
+                "troubles": sum(is_so << bit for bit, is_so in enumerate(troubles)),
+                "snapshot_end_offset": known[-1].offset if known else 0,
+            }
+        )
 
     # --- what is told -----------------------------------------------------------------------------
 

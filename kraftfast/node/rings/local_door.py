@@ -216,11 +216,13 @@ class LocalDoor:
         self.slots.take("watch", pid)
         fd = sock.fileno()
         self.watchers[fd] = watcher
+        self.node.stats.note({"watchers": len(self.watchers)})
         events = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(fd, events, lambda _events: self._drop_watcher(fd))
 
     def _drop_watcher(self, fd: int) -> None:
         watcher = self.watchers.pop(fd)
+        self.node.stats.note({"watchers": len(self.watchers)})
         self.slots.give("watch", watcher.pid)
         self.loop.unwatch(fd)
         watcher.bell.close()
