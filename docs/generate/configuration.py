@@ -48,6 +48,9 @@ STRUCTURES = {
     "metadata.log.dir": "the replica's directory",
     "log.dirs": "its first entry is the directory if `metadata.log.dir` is missing",
     "log.dir": "the directory if both of the above are missing",
+    "kraftfast.metrics.listen": "where `/metrics`, `/healthz` and `/readyz` are served, as "
+    "`host:port`, or as `port` on 127.0.0.1; off without it "
+    "([Prometheus](../operations/prometheus.md))",
 }
 MEANINGS = {
     "controller.quorum.election.timeout.ms": "a campaign that has no result ends after this time",

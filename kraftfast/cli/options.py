@@ -13,6 +13,7 @@ import click
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy
+from kraftfast.types import Address, address_from_text
 
 UNITS = {
     "": 1,
@@ -113,6 +114,32 @@ class Voters(click.ParamType[Any]):
         if str(value) not in ("1", "3", "5"):
             self.fail(f"{value!r} is not 1, 3 or 5", param, ctx)
         return int(value)
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def listen_address(text: str) -> Address:
+    """Return host and port of ``HOST:PORT``, or of ``PORT`` on 127.0.0.1. Raises ValueError."""
+    if text.isascii() and text.isdecimal():
+        text = f"{LOOPBACK}:{text}"
+    return address_from_text(text, 0, any_host=True)
+
+
+class Listen(click.ParamType[Any]):
+    """An address to listen on: as :func:`listen_address`."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Address:
+        if not isinstance(value, str):
+            return tuple(value)
+        try:
+            return listen_address(value)
+        except ValueError as error:
+            self.fail(str(error)[:200], param, ctx)
 
 
 class Checked(click.Command):
@@ -248,6 +275,13 @@ def seconds(help: str, default: float) -> Decorator:
     return click.option("--seconds", type=SECONDS, default=default, show_default=True, help=help)
 
 
+metrics_listen = click.option(
+    "--metrics-listen",
+    "metrics",
+    type=Listen(),
+    metavar="[HOST:]PORT",
+    help="Serve /metrics for Prometheus, /healthz and /readyz there [off; HOST 127.0.0.1].",
+)
 timeout = click.option(
     "--timeout",
     type=SECONDS,

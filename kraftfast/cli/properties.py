@@ -17,6 +17,7 @@ import msgspec
 
 from kraftfast import limits
 from kraftfast.cli.hints import did_you_mean
+from kraftfast.cli.options import listen_address
 from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.small_files import properties
@@ -29,10 +30,14 @@ ANY_HOST = ("", "0.0.0.0", "::")
 
 
 class Server(NamedTuple):
-    """One replica as its file describes it, and what is to be said about the file."""
+    """One replica as its file describes it, and what is to be said about the file.
+
+    ``metrics``: where ``/metrics`` is served, None if nowhere.
+    """
 
     node: NodeConfig
     notes: list[str]
+    metrics: Address | None = None
 
 
 def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -98,6 +103,7 @@ STRUCTURED = (
     "process.roles", "node.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers",
     "listeners", "advertised.listeners", "controller.listener.names",
     "listener.security.protocol.map", "metadata.log.dir", "log.dirs", "log.dir",
+    "kraftfast.metrics.listen",
 )  # fmt: skip
 
 WITHOUT_MEANING = (
@@ -192,7 +198,10 @@ def server(fields: Fields) -> Server:
             "controller.quorum.auto.join.enable: only a controller that others can reach can join"
         )
     node.quorum_config("majority")  # bounds that hold between values
-    return Server(node, notes)
+    metrics = "kraftfast.metrics.listen"
+    return Server(
+        node, notes, _parse(fields, metrics, listen_address) if metrics in fields else None
+    )
 
 
 def _may_vote(fields: Fields, node_id: int, voters: set[int]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
+
+from kraftfast.cli import options
 
 EXPOSE = "--expose-without-authentication"
 AT_RISK = (
@@ -25,7 +28,8 @@ AT_RISK = (
     is_flag=True,
     help="Listen on addresses that other hosts can reach, without authentication.",
 )
-def serve(config: str, expose: bool) -> None:
+@options.metrics_listen
+def serve(config: str, expose: bool, metrics: tuple[str, int] | None) -> None:
     """Run one replica as a server, with Kafka's config names.
 
     The directory must have been formatted (kraftfast storage format --config FILE --cluster-id ID).
@@ -51,11 +55,32 @@ def serve(config: str, expose: bool) -> None:
         )
     if exposed:
         click.echo(AT_RISK.format(where=", ".join(exposed)), err=True)
-    run(server.node)
+    run(server.node, metrics or server.metrics)
 
 
-def run(config: Any) -> None:
-    """Run until SIGINT or SIGTERM. Raises StorageError and its subclasses."""
+def run(config: Any, metrics: tuple[str, int] | None = None) -> None:
+    """Run until SIGINT or SIGTERM; ``metrics``: where to serve ``/metrics``, None for nowhere.
+
+    Raises StorageError and its subclasses.
+    """
+    with ExitStack() as undo:
+        _run(config, _metrics(config, metrics, undo))
+
+
+def _metrics(config: Any, listen: tuple[str, int] | None, undo: ExitStack) -> Any:
+    """Return what serves ``/metrics``, not started yet, or None."""
+    if listen is None:
+        return None
+    from kraftfast.live.beside import MetricsProcess
+    from kraftfast.node.processes.line import write_line
+
+    def say(text: str) -> None:
+        write_line(f"kraftfast replica {config.node_id}: {text}")
+
+    return undo.enter_context(MetricsProcess(config.directory, listen, say))
+
+
+def _run(config: Any, metrics: Any) -> None:
     from kraftfast.link.host import check_host, check_tasks
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
@@ -75,6 +100,8 @@ def run(config: Any) -> None:
     node.on_role.append(lambda effect: say_role(node, effect))
     for name, port in loop.sockets.ports().items():
         node.log_line(f"listener {name} on port {port}, log in {node.directory.log_path}")
+    for line in metrics.start() if metrics is not None else ():
+        node.log_line(line)
     loop.run()
     node.log_line("stopped")
 

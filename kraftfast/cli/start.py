@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -62,6 +63,7 @@ LOOK_EVERY_S = 0.1
     help="1: the voters stand in the log and can change; 0 can be upgraded later: until then a "
     "replaced disk votes under its old id. Decided when the quorum is made [1].",
 )
+@options.metrics_listen
 @options.timeout
 def start(**asked: Any) -> None:
     """Run a quorum on this host until it is told to stop.
@@ -75,12 +77,15 @@ def start(**asked: Any) -> None:
     from kraftfast.types import address_text, is_loopback
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
+    listen = asked.pop("metrics")
     settings = {name: value for name, value in asked.items() if value is not None}
     settings["records"] = settings.pop("records_mode", None)
     settings["expose_without_authentication"] = True  # to users of this host: said below
     settings["kraft_version"] = int(settings.get("kraft_version", 1))
     try:
-        with LocalQuorum(directory, voters, **settings) as quorum:
+        with ExitStack() as undo:
+            metrics = metrics_of(directory, listen, undo)
+            quorum = undo.enter_context(LocalQuorum(directory, voters, **settings))
             say(
                 f"quorum {quorum.description.cluster_id} in {quorum.path}: "
                 f"{len(quorum.directories)} voters, "
@@ -92,6 +97,8 @@ def start(**asked: Any) -> None:
                 say(open_to(quorum.addresses.values(), is_loopback(quorum.tuning.host)))
             for ids in on_one_device(quorum.directories):
                 say(shared_device_text(ids))
+            for line in metrics.start() if metrics is not None else ():
+                say(line)
             try:
                 Events(quorum).run()
             finally:
@@ -99,6 +106,15 @@ def start(**asked: Any) -> None:
     except (KeyboardInterrupt, Terminated):
         pass  # that is how it is told to stop
     say("stopped")
+
+
+def metrics_of(directory: str, listen: tuple[str, int] | None, undo: ExitStack) -> Any:
+    """Return what is to serve ``/metrics`` of the quorum, None if nothing is to."""
+    if listen is None:
+        return None
+    from kraftfast.live.beside import MetricsProcess
+
+    return undo.enter_context(MetricsProcess(directory, listen, say))
 
 
 def say(text: str) -> None:

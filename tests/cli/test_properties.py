@@ -27,7 +27,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     lines = [f"{key} = {value}" for key, value in GOOD.items()]
     file.write_text("# comment\n\n" + "\n".join(lines) + "\nnum.io.threads=8\n")
-    node, notes = read_server(str(file))
+    node, notes, metrics = read_server(str(file))
     assert node == NodeConfig(
         node_id=2,
         directory="/var/lib/kraft/b",
@@ -42,7 +42,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ],
         controller_listener="CONTROLLER",
     )
-    assert notes == ["without effect here: num.io.threads"]
+    assert notes == ["without effect here: num.io.threads"] and metrics is None
 
 
 # covers: QuorumConfigTest.*
@@ -60,6 +60,19 @@ def test_each_scalar_arrives(key: str) -> None:
     node = server(GOOD | {key: text}).node
     assert str(getattr(node, field)) == text
     assert getattr(NodeConfig(1, "", []), field) != getattr(node, field)
+
+
+@pytest.mark.parametrize(
+    "text, address",
+    [
+        ("9464", ("127.0.0.1", 9464)),
+        ("0", ("127.0.0.1", 0)),
+        (":9464", ("", 9464)),
+        ("[::1]:9464", ("::1", 9464)),
+    ],
+)
+def test_where_metrics_are_served(text: str, address: tuple[str, int]) -> None:
+    assert server(GOOD | {"kraftfast.metrics.listen": text}).metrics == address
 
 
 def test_metadata_log_dir_comes_first() -> None:
@@ -96,6 +109,8 @@ def test_metadata_log_dir_comes_first() -> None:
         ("metadata.log.segment.bytes", "1000", "from 8388608"),
         ("controller.quorum.fetch.timeout.ms", "0", "from 1"),
         ("kraftfast.flush", "never", "one of deferred, parallel, adaptive"),
+        ("kraftfast.metrics.listen", "host", "not host:port"),
+        ("kraftfast.metrics.listen", "65536", "not host:port"),
     ],
 )  # fmt: skip
 def test_what_is_refused(key: str, value: str, said: str) -> None:

@@ -16,7 +16,7 @@ FLOORS = (
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),
-    ("sim", "bench", "doctor", "quorum", "connected"),
+    ("sim", "bench", "live", "doctor", "quorum", "connected"),
     ("cli", "spark"),
     ("testing",),
 )

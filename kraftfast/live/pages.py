@@ -1,0 +1,210 @@
+"""The statistics pages of all replicas of a directory: found, kept, and read at any time.
+
+A thread of its own looks for replicas that have started or ended. Who reads a page waits for no
+replica, also not for one that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kraftfast.client.local import Watch
+from kraftfast.errors import KraftfastError
+from kraftfast.link.stats import STAGES, TROUBLES
+from kraftfast.link.unix_socket import credentials
+from kraftfast.live.facts import Place, Process, place_of, process_of
+from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import META, read_meta
+from kraftfast.node.storage.local_layout import LiveDirectories
+
+LOOK_S = 0.5
+PLACE_S = 5.0
+"""How often the files of a log are counted."""
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The histogram of a stage: sum of its times in nanoseconds, and its buckets as they are."""
+
+    sum_ns: int
+    buckets: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen of one replica at ``at_ns`` (monotonic). ``error``: why it is not ``up``.
+
+    ``words``, ``noted``: as of the page, by their names; empty before the replica was first seen.
+    """
+
+    id: int
+    at_ns: int
+    up: bool
+    error: str = ""
+    pid: int = 0
+    role: str = "stopped"
+    words: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, int] = field(default_factory=dict)
+    stages: Mapping[str, Stage] = field(default_factory=dict)
+    process: Process | None = None
+    place: Place | None = None
+
+    @property
+    def troubles(self) -> list[str]:
+        """The names of what is wrong, by the replica's own word (``link.stats.TROUBLES``)."""
+        bits = self.noted.get("troubles", 0)
+        return [name for bit, name in enumerate(TROUBLES) if bits >> bit & 1]
+
+    @property
+    def lag_records(self) -> int:
+        """How many records the leader has told to be committed that are not in this log yet."""
+        if not self.words or self.role == "leader":
+            return 0
+        return max(0, self.noted["leader_high_watermark"] - self.words["end_offset"])
+
+    @property
+    def loop_age_s(self) -> float:
+        """How long ago the replica's loop last stored its words, seconds."""
+        return max(0, self.at_ns - self.noted.get("noted_ns", self.at_ns)) / NS_PER_S
+
+
+class _Page:
+    """One replica that was found: its watch, its process, and its files when last counted."""
+
+    # log_path: as the replica said. place: counted by the thread that looks for replicas.
+
+    def __init__(self, directory: str) -> None:
+        self.watch = Watch(directory)
+        self.pid = credentials(self.watch.sock).pid
+        self.place = place_of(self.watch.log_path)
+        self.placed_s = time.monotonic()
+
+    def count_files(self) -> None:
+        """Count the files of the log again when it is time."""
+        if time.monotonic() - self.placed_s >= PLACE_S:
+            self.place, self.placed_s = place_of(self.watch.log_path), time.monotonic()
+
+
+class Pages:
+    """The pages of the replicas in ``directory``: a quorum's, or one replica's.
+
+    Raises NotFormatted, ForeignDirectory, StorageError for what is neither.
+    """
+
+    # cluster_id: of the quorum, "" where each replica has its own folder. _pages: by id, of those
+    # that were seen. _errors: by id, why there is no page now. _lock: guards both.
+
+    def __init__(self, directory: str) -> None:
+        self.directory = os.path.abspath(directory)
+        self._known = dict(self._directories())
+        self.cluster_id = self._cluster_id()
+        self._pages: dict[int, _Page] = {}
+        self._errors: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="kraftfast-pages", daemon=True)
+        self.look()
+        self._thread.start()
+
+    def _directories(self) -> Mapping[int, str]:
+        if os.path.exists(os.path.join(self.directory, META)):
+            return {read_meta(Disk(), self.directory).node_id: self.directory}
+        return LiveDirectories(self.directory)
+
+    def _cluster_id(self) -> str:
+        for place in self._known.values():
+            try:
+                return read_meta(Disk(), place).cluster_id
+            except KraftfastError:
+                continue  # its disk is gone, say
+        return ""
+
+    def _look_on(self) -> None:
+        while not self._done.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Find replicas that have started since the last look, and let go of those that ended."""
+        try:
+            self._known = dict(self._directories())
+        except KraftfastError:
+            pass  # the description is being replaced, or is gone: those that are known may run on
+        for id, directory in self._known.items():
+            page = self._pages.get(id)
+            if page is not None and self._runs(id, page):
+                page.count_files()
+            else:
+                self._find(id, directory)
+        with self._lock:
+            for id in self._pages.keys() - self._known.keys():
+                self._pages.pop(id).watch.close()
+                self._errors.pop(id, None)
+
+    def _runs(self, id: int, page: _Page) -> bool:
+        """Return whether a replica whose page was found still runs.
+
+        Under the lock: a watch is not closed meanwhile, and its poll takes one caller at a time.
+        """
+        with self._lock:
+            return id not in self._errors and page.watch.refusal is None and page.watch.alive()
+
+    def _find(self, id: int, directory: str) -> None:
+        try:
+            found = _Page(directory)
+        except KraftfastError as error:
+            with self._lock:
+                self._errors[id] = str(error)
+            return
+        with self._lock:
+            before, self._pages[id] = self._pages.get(id), found
+            self._errors.pop(id, None)
+            if before is not None:
+                before.watch.close()
+
+    def samples(self) -> list[Sample]:
+        """Return what each replica's page says now, by ascending id."""
+        with self._lock:
+            known, pages, errors = sorted(self._known), dict(self._pages), dict(self._errors)
+        return [self._sample(id, pages.get(id), errors.get(id, "")) for id in known]
+
+    def _sample(self, id: int, page: _Page | None, error: str) -> Sample:
+        now_ns = time.monotonic_ns()
+        if page is None:
+            return Sample(id, now_ns, False, error or "it has not been seen yet")
+        up = self._runs(id, page)
+        stats = page.watch.stats
+        words: dict[str, Any] = stats.as_dict()
+        role = words.pop("role")
+        return Sample(
+            id,
+            now_ns,
+            up,
+            "" if up else error or "its process has ended",
+            page.pid,
+            role if up else "stopped",
+            words,
+            stats.noted(),
+            {name: Stage(stats.total(name)[1], stats.buckets(name)) for name in STAGES},
+            process_of(page.pid) if up else None,
+            page.place,
+        )
+
+    def close(self) -> None:
+        """Let go of all replicas."""
+        self._done.set()
+        self._thread.join(2.0)
+        with self._lock:
+            for page in self._pages.values():
+                page.watch.close()
+
+    def __enter__(self) -> Pages:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

@@ -1,0 +1,151 @@
+"""The process that serves the pages: it listens, is started again, and ends with its starter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from kraftfast.errors import CannotListen, InvalidOption
+from kraftfast.live import beside
+from kraftfast.live.beside import MetricsProcess
+from kraftfast.quorum import LocalQuorum
+from kraftfast.types import address_from_text
+from tests.cli.kit import ROOT, Program, fails, run
+from tests.live.kit import SMALL, TIMEOUT_S, get, wait_until
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+    with LocalQuorum(tmp_path_factory.mktemp("quorum"), voters=1, **SMALL) as quorum:
+        yield quorum
+
+
+def test_it_serves_until_it_is_closed(quorum: LocalQuorum) -> None:
+    with MetricsProcess(quorum.path, ("127.0.0.1", 0), print) as metrics:
+        assert metrics.start() == [f"/metrics, /healthz and /readyz on {metrics.address}"]
+        at = address_from_text(metrics.address)
+        assert wait_until(lambda: get(at, "/readyz")) == (200, "replica 1: ready\n")
+        assert 'kraftfast_role{replica="1",role="leader"} 1.0' in get(at, "/metrics")[1]
+    with pytest.raises(ConnectionRefusedError):
+        get(at, "/healthz")
+
+
+def test_one_that_ends_is_started_again(
+    quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "AGAIN_S", 0.01)
+    said: list[str] = []
+    with MetricsProcess(quorum.path, ("127.0.0.1", 0), said.append) as metrics:
+        metrics.start()
+        assert metrics._process is not None
+        metrics._process.kill()
+        wait_until(lambda: said)
+        assert get(address_from_text(metrics.address), "/healthz")[0] == 200
+    assert said == ["the process of /metrics ended (-9) -> it is started again"]
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"127.0.0.1:{port}: Address already in use"):
+            MetricsProcess(str(tmp_path), ("127.0.0.1", port), print)
+        done = run("start", "--dir", tmp_path / "q", "--voters", 1, "--metrics-listen", port)
+        assert f"cannot listen on 127.0.0.1:{port}" in fails(done, CannotListen.exit_code)
+        assert not (tmp_path / "q").exists(), "nothing was made before it was refused"
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_that_is_not_here_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(CannotListen, match=host):
+        MetricsProcess(str(tmp_path), (host, 0), print)
+
+
+def test_without_the_library_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+
+    def find(name: str, *args: Any) -> Any:
+        return None if name == "prometheus_client" else found(name, *args)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    with pytest.raises(InvalidOption, match=r"pip install 'kraftfast\[metrics\]'"):
+        MetricsProcess(str(tmp_path), ("127.0.0.1", 0), print)
+
+
+def test_it_ends_with_a_starter_that_is_killed(quorum: LocalQuorum) -> None:
+    text = (
+        "import sys, time\n"
+        "from kraftfast.live.beside import MetricsProcess\n"
+        f"metrics = MetricsProcess({quorum.path!r}, ('127.0.0.1', 0), print)\n"
+        "metrics.start()\n"
+        "print(metrics._process.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        starter.kill()
+        starter.wait(TIMEOUT_S)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists() or is_over(pid))
+
+
+def is_over(pid: int) -> bool:
+    """Whether only its exit code is left, which nobody may ever fetch."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def address_in(line: str) -> tuple[str, int]:
+    return address_from_text(line.split()[-1])
+
+
+def test_start_serves_it(tmp_path: Path, program: Callable[..., Program]) -> None:
+    args = ["--dir", tmp_path / "q", "--segment-bytes", "32MiB", "--metrics-listen", "0"]
+    running = program("start", *args)
+    at = address_in(running.wait_for("/metrics"))
+    running.wait_for("leads")
+    wait_until(lambda: get(at, "/readyz")[0] == 200)
+    assert get(at, "/metrics")[1].count("kraftfast_up{") == 3
+    assert running.stop(signal.SIGINT) == 0, running.log
+    assert "Traceback" not in running.log
+
+
+def test_serve_serves_it_by_a_property(
+    tmp_path: Path,
+    program: Callable[..., Program],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"process.roles=controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{port}\n"
+        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
+        f"log.dirs={tmp_path}/log\nmetadata.log.segment.bytes=33554432\n"
+        "kraftfast.metrics.listen=0\n"
+    )
+    cluster = run("storage", "random-uuid").stdout.decode().strip()
+    assert run("storage", "format", "--config", file, "--cluster-id", cluster).returncode == 0
+    running = program("serve", "--config", file)
+    at = address_in(running.wait_for("/metrics"))
+    wait_until(lambda: get(at, "/readyz") == (200, "replica 1: ready\n"))
+    assert f'cluster_id="{cluster}"' in get(at, "/metrics")[1]
+    assert running.stop() == 0, running.log
