@@ -220,6 +220,11 @@ int kf_ring_waiting(const kf_ring_in *r) {
     return atomic_load_explicit(&r->page->head, memory_order_seq_cst) != r->tail;
 }
 
+uint32_t kf_ring_fill_permille(const kf_ring_in *r) {
+    uint64_t filled = atomic_load_explicit(&r->page->head, memory_order_acquire) - r->tail;
+    return filled > r->mask ? 1000 : (uint32_t)(filled * 1000 / (r->mask + 1));
+}
+
 uint64_t kf_ring_position(const kf_ring_out *r) { return r->head; }
 
 uint64_t kf_ring_taken(const kf_ring_out *r) {

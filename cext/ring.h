@@ -149,6 +149,9 @@ int kf_ring_publish_tail(kf_ring_in *r);
 /* Whether a published message is waiting (seq_cst load: the re-check of a sleeper, R12). */
 int kf_ring_waiting(const kf_ring_in *r);
 
+/* How much of the ring is committed and was not released, in thousandths of its capacity. */
+uint32_t kf_ring_fill_permille(const kf_ring_in *r);
+
 /* Whether the other side broke the rules; kf_ring_fence: it did so in a way that only the caller
  * could see (a payload whose CRC does not match). */
 int kf_ring_out_faulted(const kf_ring_out *r);

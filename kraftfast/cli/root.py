@@ -28,6 +28,7 @@ COMMANDS = {
     "append": ("append:append", "Append the lines of a file to a running quorum."),
     "consume": ("consume:consume", "Print the committed records of a running quorum."),
     "status": ("status:status", "Show each replica of a running quorum."),
+    "top": ("top:top", "Show a running quorum as it works: rates, latencies, lag, disks."),
     "quorum": ("quorum.group:quorum", "Show who votes and leads, and change it."),
     "storage": (
         "storage.group:storage",

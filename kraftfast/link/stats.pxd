@@ -49,6 +49,7 @@ cdef enum:
     W_TRUNCATIONS
     W_TROUBLES
     W_SNAPSHOT_END_OFFSET
+    W_RING_FILL
     W_COUNT
 
 

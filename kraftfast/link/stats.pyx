@@ -60,6 +60,7 @@ NOTED = {
     "truncations": W_TRUNCATIONS,
     "troubles": W_TROUBLES,
     "snapshot_end_offset": W_SNAPSHOT_END_OFFSET,
+    "ring_fill_permille": W_RING_FILL,
 }
 """Words that a replica stores a few times a second; ``noted_ns``: its monotonic time then."""
 TROUBLES = ("in_doubt", "refuses_leader", "no_room")

@@ -73,6 +73,11 @@ GAUGES = (
     Word("voters", "Replicas that vote, as far as the replica knows.", noted("voters")),
     Word("voter", "1 if the replica votes, 0 if it observes.", noted("is_voter")),
     Word("producers", "Producers over shared memory.", noted("producers")),
+    Word(
+        "ring_fill_ratio",
+        "How much of the fullest ring of a producer waits to be taken, 0 to 1.",
+        lambda sample: sample.noted["ring_fill_permille"] / 1000,
+    ),
     Word("watchers", "Consumers and others that map the replica's page.", noted("watchers")),
     Word("connections", "Connections over TCP, from clients and replicas.", noted("connections")),
     Word(

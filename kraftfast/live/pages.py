@@ -15,7 +15,7 @@ from typing import Any
 
 from kraftfast.client.local import Watch
 from kraftfast.errors import KraftfastError
-from kraftfast.link.stats import STAGES, TROUBLES
+from kraftfast.link.stats import STAGES, TROUBLES, StatsView, bucket_tops
 from kraftfast.link.unix_socket import credentials
 from kraftfast.live.facts import Place, Process, place_of, process_of
 from kraftfast.log.disk import Disk
@@ -34,6 +34,9 @@ class Stage:
 
     sum_ns: int
     buckets: bytes
+
+
+EMPTY = Stage(0, bytes(8 * len(bucket_tops())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,12 @@ class Sample:
     def loop_age_s(self) -> float:
         """How long ago the replica's loop last stored its words, seconds."""
         return max(0, self.at_ns - self.noted.get("noted_ns", self.at_ns)) / NS_PER_S
+
+
+def _stage(stats: StatsView, name: str) -> Stage:
+    """Return a stage; those without a sample, of which there are many, share their buckets."""
+    count, sum_ns = stats.total(name)
+    return Stage(sum_ns, stats.buckets(name)) if count else EMPTY
 
 
 class _Page:
@@ -190,7 +199,7 @@ class Pages:
             role if up else "stopped",
             words,
             stats.noted(),
-            {name: Stage(stats.total(name)[1], stats.buckets(name)) for name in STAGES},
+            {name: _stage(stats, name) for name in STAGES},
             process_of(page.pid) if up else None,
             page.place,
         )

@@ -94,6 +94,7 @@ class Metrics:
         """Store what changes seldom, or is not worth a store each time, in the shared page."""
         node, core = self.node, self.node.core
         known = core.snapshots
+        fills = [each.link.inbox.fill_permille() for each in node.intake.producers]
         troubles = (core.in_doubt, bool(core.warning), node.log.error is not None)
         node.stats.note(
             {
@@ -109,6 +110,7 @@ class Metrics:
                 "truncations": node.log.truncations,
                 "troubles": sum(is_so << bit for bit, is_so in enumerate(troubles)),
                 "snapshot_end_offset": known[-1].offset if known else 0,
+                "ring_fill_permille": max(fills, default=0),
             }
         )
 

@@ -27,6 +27,7 @@ cdef extern from "ring.h":
     void kf_ring_release(kf_ring_in *r) nogil
     int kf_ring_publish_tail(kf_ring_in *r) nogil
     int kf_ring_waiting(const kf_ring_in *r) nogil
+    uint32_t kf_ring_fill_permille(const kf_ring_in *r) nogil
     void kf_ring_take(kf_ring_in *r) nogil
     uint64_t kf_ring_taken(const kf_ring_out *r) nogil
     void kf_doorbell_sleep(kf_doorbell_page *d) nogil

@@ -182,6 +182,10 @@ cdef class RingIn:
         """Return whether a message is there (the re-check before sleeping, R12)."""
         return kf_ring_waiting(self.ring) != 0
 
+    def fill_permille(self) -> int:
+        """Return how much of the ring waits to be taken and released, 0 to 1000."""
+        return kf_ring_fill_permille(self.ring)
+
     cpdef bint faulted(self):
         """Return whether the producer's words made no sense: fence it (R7)."""
         return kf_ring_in_faulted(self.ring) != 0

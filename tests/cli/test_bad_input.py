@@ -35,6 +35,7 @@ NEEDED = {
     "append": ["--bootstrap-server", "127.0.0.1:1", "file"],
     "consume": ["--bootstrap-server", "127.0.0.1:1"],
     "status": ["--dir", "directory"],
+    "top": ["--once", "--bootstrap-server", "127.0.0.1:1"],
     "start": ["--dir", "new"],
     "serve": ["--config", "server"],
     "quorum describe": ["--status", "--bootstrap-server", "127.0.0.1:1"],

@@ -73,9 +73,13 @@ def test_what_goes_in_comes_out(messages: list[tuple[int, bytes]], seed: int) ->
 
 def test_back_pressure_is_a_return_value() -> None:
     out, inbox = ring()
+    assert inbox.fill_permille() == 0
     count = 0
     while out.send(1, b"x" * 100):
         count += 1
+    assert inbox.fill_permille() == 0, "nothing is visible yet"
+    out.publish()
+    assert inbox.fill_permille() == 1000
     assert count == CAPACITY // 128  # 16 of header, 100, padded to 16: 128
     assert not out.has_room(100) and not out.send(1, b"y" * 100)
     out.want_room()
