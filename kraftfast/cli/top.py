@@ -44,10 +44,9 @@ def top(
     as_json: bool,
     timeout: float,
 ) -> None:
-    """Show a running quorum as it works.
+    """Show a running quorum as it works: rates, latencies, lag, disks.
 
-    Throughput, latency by stage, lag, flushes, rings, elections, logs and disks; w changes the
-    window, s the stage that is drawn, q ends it. By --dir, on the host of the replicas, it reads
+    w changes the window, s the stage that is drawn, c the columns, q ends it. By --dir, on the host of the replicas, it reads
     the counters that they share; by --bootstrap-server only what the leader tells.
     """
     reach.one_of(directory, servers)
