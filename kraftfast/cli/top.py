@@ -46,8 +46,9 @@ def top(
 ) -> None:
     """Show a running quorum as it works: rates, latencies, lag, disks.
 
-    w changes the window, s the stage that is drawn, c the columns, q ends it. By --dir, on the host of the replicas, it reads
-    the counters that they share; by --bootstrap-server only what the leader tells.
+    w changes the window, s the stage that is drawn, c the columns, q ends it. By --dir, on the
+    host of the replicas, it reads the counters that they share; by --bootstrap-server only what
+    the leader tells.
     """
     reach.one_of(directory, servers)
     if as_json and not once:

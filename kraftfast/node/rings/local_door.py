@@ -216,15 +216,15 @@ class LocalDoor:
         self.slots.take("watch", pid)
         fd = sock.fileno()
         self.watchers[fd] = watcher
-        self.node.stats.note({"watchers": len(self.watchers)})
         events = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(fd, events, lambda _events: self._drop_watcher(fd))
+        self.node.stats.note({"watchers": len(self.watchers)})
 
     def _drop_watcher(self, fd: int) -> None:
         watcher = self.watchers.pop(fd)
-        self.node.stats.note({"watchers": len(self.watchers)})
         self.slots.give("watch", watcher.pid)
         self.loop.unwatch(fd)
+        self.node.stats.note({"watchers": len(self.watchers)})
         watcher.bell.close()
         watcher.sock.close()
 
