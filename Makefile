@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 TEST ?= tests/core
 SCENARIO ?= append_age
 SEED ?= 1
-FLAME ?= build/flame.svg
+FLAME ?= build/flame
 QUICK := tests/core/test_scenarios.py tests/core/test_roles.py tests/record tests/ring tests/link
 # What a sanitized build runs: its modules are loaded by an interpreter that is not sanitized.
 SANITIZED ?= tests/ring tests/record
@@ -65,8 +65,8 @@ debug: ## compile with debug information, and run TEST in gdb
 	KRAFTFAST_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace
 	gdb -q -ex run --args $(BIN)/python -m pytest -x -p no:cacheprovider $(TEST)
 
-flame: ## draw a flame graph of a leader under load: make flame FLAME=build/flame.svg
-	$(BIN)/python bench/profile.py $(FLAME)
+flame: ## draw a flame graph of each process under load: make flame FLAME=build/flame
+	$(BIN)/kraftfast profile cpu throughput --dir build -o $(FLAME)
 
 bench: ## measure commits a second and their latency on the disk of this folder
 	$(BIN)/kraftfast bench throughput --dir build --json

@@ -23,14 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [path for path in sys.path if path != HERE]  # whose profile.py is not Python's
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-import kraftfast  # noqa: E402
-from kraftfast.record import batch, builder  # noqa: E402
-from kraftfast.spark import audit, convert, get_spark  # noqa: E402
+import kraftfast
+from kraftfast.record import batch, builder
+from kraftfast.spark import audit, convert, get_spark
 
 SEGMENT_BYTES = 64 << 20
 BATCH_VALUE_BYTES = 60_000

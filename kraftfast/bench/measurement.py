@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from kraftfast.bench import report, verify
 from kraftfast.bench.drives import Drive, watched
 from kraftfast.log.mounts import filesystem_of
 
+Around = Callable[[Any, Any], AbstractContextManager[Any]]
 MIB = 1 << 20
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 16
@@ -35,12 +38,18 @@ def prepared(mode: str, asked: dict[str, Any]) -> int:
 
 
 def measure(
-    quorum: Any, mode: str, rows: Any, prepare_bytes: int, asked: dict[str, Any]
+    quorum: Any,
+    mode: str,
+    rows: Any,
+    prepare_bytes: int,
+    asked: dict[str, Any],
+    around: Around | None = None,
 ) -> tuple[list[dict[str, Any]], str]:
     """Return (the lines of the result, what the verification found wrong or "").
 
     There is one line, but for ``load``: that has one for each rate. ``quorum``: fresh, with
-    ``prepare_bytes`` of log prepared.
+    ``prepare_bytes`` of log prepared. ``around``: called with the quorum and the producer; what it
+    returns is entered while the load runs.
     """
     names = ("batch_bytes", "window", "compression", "compression_level")
     settings = {name: asked[name] for name in names}
@@ -50,7 +59,8 @@ def measure(
     ):
         first_offset = end_of(quorum)
         drive = Drive(quorum, producer, rows, views, asked)
-        measured = list(drive.run(mode))
+        with nullcontext() if around is None else around(quorum, producer):
+            measured = list(drive.run(mode))
         end_offset = end_of(quorum)
         if asked["retention"] is not None:
             time.sleep(SETTLE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +16,20 @@ from kraftfast.cli.bench_results import compare_results, list_results, run_matri
 from kraftfast.cli.bench_scenarios import attach, consume, failover, idle, recover, start
 from kraftfast.cli.lazy import Group
 
+if TYPE_CHECKING:
+    from kraftfast.bench.measurement import Around
+
 WINDOW = 32
 LOAD_WINDOW = 64
 RECORD_BYTES = 100
 SUSTAINED_PREPARE_MIB = 64.0
+LATENCY_FIXED: dict[str, Any] = {
+    "window": 1,
+    "batch_bytes": 64 * 1024,
+    "compression": "none",
+    "compression_level": None,
+}
+"""What latency does not leave to choose: one record outstanding, in a batch of its own."""
 DETAILS = ("histograms", "processes_cost")
 """Of a line: only with ``--json``."""
 RATES_MAX = 100
@@ -63,8 +73,8 @@ def check_sustained(asked: dict[str, Any]) -> None:
         raise click.UsageError("--samples and --stages belong to throughput and latency")
 
 
-def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that throughput and latency have in common."""
+def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what is run, and on what."""
     decorators = [
         click.option(
             "--dir",
@@ -110,23 +120,33 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options.idle,
         options.processors,
         click.option(
-            "--samples",
-            metavar="FILE",
-            type=click.Path(dir_okay=False),
-            help="Write the time of every commit in every stage as Parquet.",
-        ),
-        click.option(
             "--values",
             type=click.Choice(["random", "json"]),
             default="random",
             show_default=True,
             help="What the records hold: random bytes, or what looks like JSON.",
         ),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)  # type: ignore[operator]  # their common type is `function`
+    return command
+
+
+def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that throughput and latency have in common."""
+    decorators = [
+        scenario_options,
+        click.option(
+            "--samples",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            help="Write the time of every commit in every stage as Parquet.",
+        ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON, as most do anyway."),
     ]
     for decorator in reversed(decorators):
-        command = decorator(command)  # type: ignore[operator]  # their common type is `function`
+        command = decorator(command)
     return command
 
 
@@ -155,13 +175,7 @@ def throughput(**asked: Any) -> None:
 @load_options
 def latency(**asked: Any) -> None:
     """Time from an append to its commit, one record outstanding."""
-    fixed = {
-        "window": 1,
-        "batch_bytes": 64 * 1024,
-        "compression": "none",
-        "compression_level": None,
-    }
-    measure("latency", asked | fixed)
+    measure("latency", asked | LATENCY_FIXED)
 
 
 @bench.command(cls=options.Checked, check=check_sustained)
@@ -176,8 +190,6 @@ def sustained(**asked: Any) -> None:
     uses old segments again with --retention. For every process: seconds of CPU, page faults,
     context switches, bytes written, fdatasyncs.
     """
-    if asked["prepare"] is None:
-        asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
     measure("sustained", asked)
 
 
@@ -228,10 +240,6 @@ def load(**asked: Any) -> None:
 
 def measure(mode: str, asked: dict[str, Any]) -> None:
     """Make a quorum, run the load, verify, print. Raises VerificationFailed after it."""
-    from kraftfast.bench import measurement
-    from kraftfast.bench.inputs import Rows
-    from kraftfast.cli.bench_quorum import quorum_of
-    from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
     if asked["samples"]:
@@ -239,6 +247,27 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
 
         parquet()
         check_target(asked["samples"])
+    lines, problem = scenario(mode, asked)
+    show(mode, lines, asked["as_json"])
+    if problem:
+        raise VerificationFailed(f"the verification failed: {problem}")
+
+
+def scenario(
+    mode: str, asked: dict[str, Any], around: Around | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """Make a quorum, run the load, verify; return (the lines of the result, what is wrong or "").
+
+    ``asked``: by name, what ``scenario_options`` and those of the command take. ``around``: as of
+    :func:`kraftfast.bench.measurement.measure`.
+    """
+    from kraftfast.bench import measurement
+    from kraftfast.bench.inputs import Rows
+    from kraftfast.cli.bench_quorum import quorum_of
+    from kraftfast.cli.scratch import refuse_without_space, scratch_directory
+
+    if mode == "sustained" and asked["prepare"] is None:
+        asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
     size, total = asked["record_size"], asked["total"]
     rows = Rows(None, size, json=asked["values"] == "json")
     refuse_without_space(asked["directory"], asked["voters"] * measurement.kept_bytes(asked))
@@ -249,10 +278,7 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
         scratch_directory("bench", asked["directory"]) as place,
         quorum_of(place, asked, prepare_bytes) as quorum,
     ):
-        lines, problem = measurement.measure(quorum, mode, rows, prepare_bytes, asked)
-    show(mode, lines, asked["as_json"])
-    if problem:
-        raise VerificationFailed(f"the verification failed: {problem}")
+        return measurement.measure(quorum, mode, rows, prepare_bytes, asked, around)
 
 
 def show(mode: str, lines: list[dict[str, Any]], as_json: bool) -> None:

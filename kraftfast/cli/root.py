@@ -45,6 +45,7 @@ COMMANDS = {
         "bench:bench",
         "Measure throughput, latency, the disk and the floor; compare results.",
     ),
+    "profile": ("profile:profile", "Show where time goes: in each process, and in a commit."),
 }
 
 COMPLETE = "_KRAFTFAST_COMPLETE"

@@ -16,7 +16,9 @@ from typing import Any
 import click
 import pytest
 
+from kraftfast.bench.spy import find as find_spy
 from kraftfast.cli.root import COMMANDS, cli
+from kraftfast.errors import HostUnsupported
 from kraftfast.spark.sessions.session import why_not
 from tests.ahead import in_threads
 from tests.cli.kit import ROOT, environment
@@ -106,6 +108,11 @@ def beside(request: pytest.FixtureRequest) -> Iterator[Callable[[Example], None]
 @pytest.mark.processes
 @pytest.mark.parametrize("example", cases(spark=False))
 def test_an_example(example: Example) -> None:
+    if "profile cpu" in example.text:
+        try:
+            find_spy()
+        except HostUnsupported as error:
+            pytest.skip(str(error))
     run(example)
 
 
