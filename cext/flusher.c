@@ -35,6 +35,7 @@ static void work(void *owner) {
     uint64_t began = kf_now_ns();
     if (!f->error) f->error = kf_flush_run(&f->job); /* D9: the next fdatasync would lie */
     f->duration_ns = kf_now_ns() - began;
+    f->began_ns = began;
 }
 
 int kf_flusher_start(kf_flusher *f, const kf_doorbell_page *doorbell, int doorbell_fd) {

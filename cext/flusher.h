@@ -36,8 +36,8 @@ int kf_flush_run(kf_flush_job *job);
 typedef struct {
     kf_worker worker;
     kf_flush_job job;
-    int error;            /* of the job that is done; once set, all later jobs end with it (D9) */
-    uint64_t duration_ns; /* of the job that is done */
+    int error; /* of the job that is done; once set, all later jobs end with it (D9) */
+    uint64_t began_ns, duration_ns; /* of the job that is done */
 } kf_flusher;
 
 /* Returns 0 or an errno. */

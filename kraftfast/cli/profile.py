@@ -6,6 +6,10 @@ from kraftfast.cli.lazy import lazy_group
 
 COMMANDS = {
     "cpu": ("profile_cpu:cpu", "Draw a flame graph of each process while a benchmark runs."),
+    "timeline": (
+        "profile_timeline:timeline",
+        "Record where each commit's time goes, as a trace for Perfetto.",
+    ),
 }
 
 

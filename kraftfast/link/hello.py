@@ -30,8 +30,8 @@ Endpoints = Annotated[tuple[tuple[Name, Name, Port], ...], Meta(max_length=ENDPO
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a process is and what it wants; each side fills the fields that concern it.
 
-    ``kind``: peer, producer, watch, poke, status, query or request. ``error``: why the other
-    side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
+    ``kind``: peer, producer, watch, events, poke, status, query or request. ``error``: why the
+    other side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
     their sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
     ``endpoints`` (name, host, port), ``kraft_versions`` (least, most): what others need to make a
     replica a voter, and to find it again. ``again``: after the answer to this request another one

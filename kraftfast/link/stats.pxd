@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from kraftfast.link.events cimport Events, kf_events
+
 
 cdef extern from "histogram.h":
     ctypedef struct kf_histogram:
@@ -67,6 +69,8 @@ cdef class Stats:
     cdef readonly object file        # MemoryFile
     cdef uint64_t *words
     cdef kf_histogram *stages
+    cdef readonly Events recorder    # made for the first reader of events; None before
+    cdef kf_events *events           # its ring, or NULL
 
     cdef void set(self, int word, int64_t value) noexcept nogil
     cdef void add(self, int word, int64_t value) noexcept nogil

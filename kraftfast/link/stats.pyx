@@ -8,6 +8,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.buffer cimport Hold, hold
+from kraftfast.link.events cimport (
+    E_EPOCH, E_FLUSH, E_HIGH_WATERMARK, E_ROLE, Events, kf_events_note, kf_events_now,
+    kf_events_on,
+)
 
 from kraftfast.errors import PeerGone
 from kraftfast.link.memory_file import MemoryFile
@@ -66,6 +70,8 @@ NOTED = {
 TROUBLES = ("in_doubt", "refuses_leader", "no_room")
 """What the bits of the word ``troubles`` mean, from the lowest on."""
 
+MARKS = {"high_watermark": E_HIGH_WATERMARK, "role": E_ROLE, "epoch": E_EPOCH}
+
 
 cdef class Stats:
     """The writer's side, in a sealed memory file (``file``)."""
@@ -91,14 +97,29 @@ cdef class Stats:
     def put(self, str word, int64_t value):
         """Set a word by its name."""
         self.set(WORDS[word], value)
+        if kf_events_on(self.events) and word in MARKS:
+            kf_events_note(self.events, MARKS[word], value, 0, 0, kf_events_now())
 
     def note(self, dict values):
         """Set words of ``NOTED``."""
         for name, value in values.items():
             self.set(NOTED[name], value)
 
-    def flushed(self, str stage, uint64_t ns):
-        """Record how long a flush took."""
+    def record(self) -> Events:
+        """Note events for one reader more, until ``end`` of what this returns.
+
+        Raises OSError without memory.
+        """
+        if self.recorder is None:
+            self.recorder = Events()
+            self.events = self.recorder.ring
+        self.recorder.begin()
+        return self.recorder
+
+    def flushed(self, str stage, uint64_t began_ns, uint64_t ns, int64_t flushed_end_offset):
+        """Record when a flush began, how long it took, and how much of the log is on disk now."""
+        if kf_events_on(self.events):
+            kf_events_note(self.events, E_FLUSH, flushed_end_offset, 0, began_ns, began_ns + ns)
         self.sample(STAGES.index(stage), ns, 1)
         self.add(W_FLUSHES, 1)
 

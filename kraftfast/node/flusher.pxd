@@ -10,12 +10,13 @@ cdef extern from "flusher.h":
     ctypedef struct kf_flusher:
         kf_flush_job job
         int error
+        uint64_t began_ns
         uint64_t duration_ns
 
 
 cdef class Flusher:
     cdef kf_flusher *thread
-    cdef public uint64_t duration_ns
+    cdef public uint64_t began_ns, duration_ns
     cdef public uint64_t truncations
 
     cpdef ask(self, Log log)

@@ -20,7 +20,7 @@ cdef extern from "flusher.h":
 
 
 cdef class Flusher:
-    """One flush at a time. ``duration_ns`` is that of the last one that ended.
+    """One flush at a time. ``began_ns``, ``duration_ns``: of the last one that ended.
 
     ``truncations`` is the log's counter when the flush at hand began (D2).
     """
@@ -55,7 +55,7 @@ cdef class Flusher:
         with nogil:
             error = kf_flush_run(&job)
             ended = kf_now_ns()
-        self.duration_ns = ended - began
+        self.began_ns, self.duration_ns = began, ended - began
         log.flush_done(error)
 
     cpdef bint take(self, Log log) except -1:
@@ -65,7 +65,7 @@ cdef class Flusher:
         """
         if not kf_flusher_take(self.thread):
             return False
-        self.duration_ns = self.thread.duration_ns
+        self.began_ns, self.duration_ns = self.thread.began_ns, self.thread.duration_ns
         log.flush_done(self.thread.error)
         return True
 

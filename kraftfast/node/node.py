@@ -59,8 +59,7 @@ class Node:
     # stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since
     # when. control: a control batch of this epoch, while the log has no room. disk_space: whether
     # there is any, and what follows if not. persisted_epoch: in quorum-state (D5). flush_wanted:
-    # the loop flushes before it waits. appends_held: producers wait until there is room or the
-    # core asks.
+    # the loop flushes before it waits. appends_held: producers wait for room, or till asked.
 
     def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
         self.host = host = LocalHost() if host is None else host
@@ -339,9 +338,10 @@ class Node:
         return True
 
     def _flushed(self) -> None:
+        flusher, end_offset = self.flusher, self.log.flushed_end_offset
         stage = "leader_flush" if self.core.role == "leader" else "follower_flush"
-        self.stats.flushed(stage, self.flusher.duration_ns)
-        self._events.append(ev.Flushed(self.log.flushed_end_offset, self.flusher.truncations))
+        self.stats.flushed(stage, flusher.began_ns, flusher.duration_ns, end_offset)
+        self._events.append(ev.Flushed(end_offset, flusher.truncations))
 
     def take_flush(self) -> bool:
         """Note the end of a flush by the thread. Raises FlushFailed, for good (D9)."""

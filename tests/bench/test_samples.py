@@ -14,13 +14,13 @@ from kraftfast.link.stats import Stats, bucket_tops
 def test_every_sample_is_kept_once(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     stats = Stats()
-    stats.flushed("append", 7_000)  # before the clock starts
+    stats.flushed("append", 0, 7_000, 0)  # before the clock starts
     sampler = Sampler({3: stats.view()})
-    stats.flushed("append", 123_456)
+    stats.flushed("append", 0, 123_456, 0)
     sampler.look(1, 150.5)
     for ns in (123_456, 123_456, 900_000, 50):
-        stats.flushed("append", ns)
-    stats.flushed("commit", 60_000)
+        stats.flushed("append", 0, ns, 0)
+    stats.flushed("commit", 0, 60_000, 0)
     sampler.look(2)
     sampler.look(3)
     sampler.write(str(tmp_path / "samples"))

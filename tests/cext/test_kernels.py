@@ -42,6 +42,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],
     "test_histogram": [],
+    "test_events": [],
     "test_floor": [],
     "test_stay_awake": ["sched_setscheduler"],
 }

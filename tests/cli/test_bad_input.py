@@ -58,6 +58,7 @@ NEEDED = {
     "bench compare": ["file", "file"],
     "bench report": ["file"],
     "profile cpu": ["latency"],
+    "profile timeline": ["latency"],
     "spark audit": ["directory"],
     "spark convert": ["directory", "new"],
     "spark compact": ["directory", "new"],

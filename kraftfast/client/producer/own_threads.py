@@ -15,6 +15,7 @@ from typing import Any
 from kraftfast.arguments import function
 from kraftfast.client.host import Host, Thread
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
+from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
@@ -31,6 +32,7 @@ class OwnThreads:
 
     host: Host
     outcomes: Outcomes
+    latencies: Latencies
     sender: Sender | None
     caller_sleeps: bool
     keeper_sleeps: bool
@@ -158,12 +160,16 @@ class OwnThreads:
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
         for batch in resolved_batches(self.outcomes, self._called_back):
+            began_ns = self.latencies.began_ns()
             for callback in list(self._callbacks):
                 try:
                     callback(batch)
                 except BaseException:  # noqa: BLE001 - also sys.exit(): it ends this call alone
                     _print(self._caller)
             self._called_back = batch.end_ticket
+            if batch.error is None:
+                records = batch.end_ticket - batch.first_ticket
+                self.latencies.called_back(batch.base_offset, records, began_ns)
 
     def _report(self, thread: Thread | None) -> None:
         """Print the exception at hand, and leave whatever it came from some time."""

@@ -9,6 +9,7 @@ from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.sender cimport (
     COMMITTED, REFUSED_BATCH, SENT, Sender, Sent,
 )
+from kraftfast.link.events cimport E_ANSWER, kf_events_note, kf_events_on
 from kraftfast.ring.layout cimport (
     ACK, BATCH, NOT_LEADER, REFUSED, AckMessage, BatchMessage, LeaderMessage, RefusedMessage,
 )
@@ -147,6 +148,9 @@ cdef class RingSender(Sender):
                 records += self.batch_number(number).records
             if offset >= 0 and m.end_offset - offset == records:
                 self.note_told(now - m.sent_ns if now > m.sent_ns else 0, batches)
+                if kf_events_on(self.events[0]):
+                    kf_events_note(self.events[0], E_ANSWER, offset, <uint32_t>records, m.sent_ns,
+                                   now)
                 for number in range(first, first + batches):
                     entry = self.batch_number(number)
                     entry.state, entry.base_offset = COMMITTED, offset

@@ -527,7 +527,7 @@ cdef class Sender:
             entry = self.batch_number(self.sent_tail)
             if entry.state == COMMITTED:
                 self.outcomes.committed(entry.first_ticket, entry.records, entry.base_offset)
-                self.note_commit(now - entry.began_ns)
+                self.note_commit(entry.base_offset, entry.records, entry.began_ns, now)
             elif entry.state == REFUSED_BATCH or entry.state == UNKNOWN:
                 exception = self.failure_of(entry)  # other threads may run
                 if self.gone or exception is None:

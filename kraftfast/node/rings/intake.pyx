@@ -14,6 +14,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log.log cimport Log
 from kraftfast.log.idempotence.producers cimport Producers
+from kraftfast.link.events cimport E_APPEND, E_COMMIT, E_QUEUE, kf_events_note, kf_events_on
 from kraftfast.link.stats cimport *
 from kraftfast.record.batch import check_batches
 from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_RECORDS
@@ -46,6 +47,14 @@ cdef class Run:
 
     def first_batch_number(self) -> int:
         return self.first_batch
+
+
+cdef void note_batch(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
+                     uint64_t took_ns) noexcept:
+    """Note that a batch which was sent at ``sent_ns`` and taken at ``took_ns`` is in the log."""
+    cdef uint32_t records = <uint32_t>(end - base)
+    kf_events_note(stats.events, E_QUEUE, base, records, sent_ns, took_ns)
+    kf_events_note(stats.events, E_APPEND, base, records, took_ns, kf_now_ns())
 
 
 cdef class RingProducer:
@@ -175,9 +184,13 @@ cdef class RingProducer:
         cdef uint64_t began = kf_now_ns(), sent, batches = 0, before = self.taken
         cdef int64_t base = log.end_offset
         cdef BatchMessage head
-        cdef bint refused = False
+        cdef bint refused = False, noted = kf_events_on(stats.events)
+        cdef uint64_t took = began
+        cdef int64_t first = base
         while appended < bytes_max and self.next_batch():
             memcpy(&head, self.inbox.message.payload, sizeof(head))
+            if noted:
+                took, first = kf_now_ns(), log.end_offset
             kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
             if not self.append(log, epoch):
                 if not log.refusal:
@@ -190,6 +203,8 @@ cdef class RingProducer:
             sent = head.sent_ns
             if sent < began:
                 stats.sample(S_QUEUE, began - sent, 1)
+            if noted:
+                note_batch(stats, first, log.end_offset, sent, took)
             appended += self.inbox.message.length - sizeof(head)
             batches += 1
             kf_ring_release(self.inbox.ring)
@@ -291,6 +306,9 @@ cdef class RingProducer:
             if now == 0:
                 now = kf_now_ns()
             stats.sample(S_COMMIT, now - run.appended_ns, run.batches)
+            if kf_events_on(stats.events):
+                kf_events_note(stats.events, E_COMMIT, run.base_offset,
+                               <uint32_t>(run.end_offset - run.base_offset), run.appended_ns, now)
             message.first_batch, message.batches = run.first_batch, run.batches
             message.base_offset, message.end_offset = run.base_offset, run.end_offset
             message.sent_ns = now

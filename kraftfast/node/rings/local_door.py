@@ -1,9 +1,10 @@
 """The door for processes of this host: a UNIX socket in the replica's directory.
 
 A process that connects says what it is: a replica (``peer``), a ``producer``, a ``watch`` (reads
-the committed log from its segments), a question (``status``, or ``query`` to the state machine), a
-``request`` of Kafka's, or a ``poke`` (a replica of this host has started). Only processes of the
-same user or of root, by the kernel's word, get in, and none that wants another quorum.
+the committed log from its segments), a reader of ``events``, a question (``status``, or ``query``
+to the state machine), a ``request`` of Kafka's, or a ``poke`` (a replica of this host has started).
+Only processes of the same user or of root, by the kernel's word, get in, and none that wants
+another quorum.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kraftfast.errors import CannotListen, PeerGone
+from kraftfast.link.events import Events
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
@@ -41,6 +43,13 @@ class Watcher:
         self.sock, self.bell, self.pid = sock, bell, pid
 
 
+class Reader:
+    """A process that reads the events of this replica; they are noted while it is there."""
+
+    def __init__(self, sock: socket.socket, events: Events, pid: int) -> None:
+        self.sock, self.events, self.pid = sock, events, pid
+
+
 class Stranger:
     """A connection that has not said what it is for, or not what it is for next (``kept``)."""
 
@@ -54,6 +63,7 @@ class LocalDoor:
     # node, loop: whose. acceptor: the listener, None while closed.
     # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
+    # readers: descriptor -> Reader.
     # asking: socket of a question that is not answered yet -> (its kind, process id).
     # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
@@ -67,6 +77,7 @@ class LocalDoor:
         self.slots = Slots()
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
+        self.readers: dict[int, Reader] = {}
         self.asking: dict[socket.socket, tuple[str, int]] = {}
         self.keeping: set[socket.socket] = set()
         self.asked_until: dict[socket.socket, int] = {}
@@ -150,6 +161,9 @@ class LocalDoor:
             self._accept_producer(sock, hello, fds)
         elif hello.kind == "watch":
             self._accept_watcher(sock, fds, pid)
+        elif hello.kind == "events":
+            close_all(fds, self.local)
+            self._accept_reader(sock, pid)
         elif hello.kind == "query":
             self._query(sock, hello, fds, pid)
         else:
@@ -231,6 +245,30 @@ class LocalDoor:
     def _committed(self, _offset: int) -> None:
         for watcher in self.watchers.values():
             watcher.bell.ring()
+
+    # --- readers of events ------------------------------------------------------------------------
+
+    def _accept_reader(self, sock: socket.socket, pid: int) -> None:
+        """Note events until the other side hangs up, as the kernel does for one that is killed."""
+        events = self.node.stats.record()
+        try:
+            answer = self.loop.ring_peers.hello("events")
+            self.local.send(sock, encode_hello(answer), [events.file.fd])
+        except BaseException:
+            events.end()
+            raise
+        self.slots.take("events", pid)
+        fd = sock.fileno()
+        self.readers[fd] = Reader(sock, events, pid)
+        hung_up = select.EPOLLIN | select.EPOLLRDHUP
+        self.loop.watch(fd, hung_up, lambda _events: self._drop_reader(fd))
+
+    def _drop_reader(self, fd: int) -> None:
+        reader = self.readers.pop(fd)
+        self.slots.give("events", reader.pid)
+        self.loop.unwatch(fd)
+        reader.events.end()
+        reader.sock.close()
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -323,5 +361,7 @@ class LocalDoor:
             self.drop_producer(fd)
         for fd in list(self.watchers):
             self._drop_watcher(fd)
+        for fd in list(self.readers):
+            self._drop_reader(fd)
         for fd in list(self.strangers):
             self._drop_stranger(fd)

@@ -34,6 +34,7 @@ cdef class RingPeer:
     cdef object open_segment         # (path, inode) -> SegmentFile or None
     cdef uint64_t inline_max         # up to here records travel as bytes
     cdef uint64_t bytes_max          # of them in one answer
+    cdef public Stats stats          # where events are noted, or None
 
     cdef bint intact(self)
     cpdef int peek(self)

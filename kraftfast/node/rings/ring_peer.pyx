@@ -18,6 +18,9 @@ from kraftfast import limits
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.link.events cimport (
+    E_ACKNOWLEDGE, E_COPY, E_SEND, E_TRAVEL, kf_events_note, kf_events_on,
+)
 from kraftfast.link.stats cimport *
 from kraftfast.node.translation.wire_values import error_code
 from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE
@@ -68,6 +71,14 @@ def open_peer_segment(str path, uint64_t inode):
         pass
     os.close(fd)
     return None
+
+
+cdef void note_copy(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
+                    uint64_t began_ns) noexcept:
+    """Note that records which the leader sent at ``sent_ns`` are in the log."""
+    cdef uint32_t records = <uint32_t>(end - base)
+    kf_events_note(stats.events, E_TRAVEL, base, records, sent_ns, began_ns)
+    kf_events_note(stats.events, E_COPY, base, records, began_ns, kf_now_ns())
 
 
 cdef class RingPeer:
@@ -210,7 +221,9 @@ cdef class RingPeer:
         cdef const uint8_t *source
         cdef const uint8_t *page = NULL
         cdef SegmentFile file
-        cdef uint64_t taken
+        cdef uint64_t taken, began = 0
+        cdef int64_t first = log.end_offset
+        cdef bint noted = kf_events_on(stats.events)
         if m.flags & ANSWER_REFERENCE:
             file = self._map(m.segment_base, m.segment_inode)
             if file is None or m.length > file.size or m.position > file.size - m.length:  # S7
@@ -225,9 +238,13 @@ cdef class RingPeer:
         else:
             source = self.inbox.message.payload
             source += sizeof(AnswerMessage)
+        if noted:
+            began = kf_now_ns()
         taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
         if taken == m.length:
             stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)
+        if noted and log.end_offset > first:
+            note_copy(stats, first, log.end_offset, m.sent_ns, began)
         return taken == m.length, log.fault != KF_BATCH_OK
 
     cdef SegmentFile _map(self, int64_t base, uint64_t inode):
@@ -259,6 +276,9 @@ cdef class RingPeer:
         if not m.stream:
             self.broken = "a Fetch of no stream"
             return None
+        if self.stats is not None and kf_events_on(self.stats.events):
+            kf_events_note(self.stats.events, E_ACKNOWLEDGE, m.fetch_offset, <uint32_t>self.id,
+                           m.sent_ns, kf_now_ns())
         if m.flags & FETCH_OPENS:
             self.bytes_only = m.flags & FETCH_BYTES_ONLY
             self.segment = None
@@ -316,6 +336,9 @@ cdef class RingPeer:
         if not (self.unsent and not self.quiet):
             self.quiet = length == 0 and m.error == 0
         self.unsent = True
+        if length and self.stats is not None and kf_events_on(self.stats.events):
+            kf_events_note(self.stats.events, E_SEND, read_offset,
+                           <uint32_t>(end_offset - read_offset), <uint64_t>self.id, m.sent_ns)
         self.position += length
         self.offset = end_offset if length else self.offset
         return end_offset

@@ -99,6 +99,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         host = node.host
         super().__init__(link, key, log_path, host.open_segment, host.inline_bytes_max)
         self.node, self.ring_bytes = node, host.local.ring_bytes
+        self.stats = node.stats
         self.since_ms = node.now_ms()
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
         self.repeated = Repeated()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 from collections import Counter
 
-SLOTS = {"stranger": 128, "producer": 512, "watch": 512, "request": 128, "query": 128}
+SLOTS = {"stranger": 128, "producer": 512, "watch": 512, "request": 128, "query": 128, "events": 8}
 """The most connections of each kind (I25). A stranger has not said its kind yet."""
 DESCRIPTORS_KEPT = 512
 """File descriptors reserved for the log's files, peers and TCP connections."""

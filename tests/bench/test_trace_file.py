@@ -1,0 +1,115 @@
+"""The trace as Perfetto sees it: by its own trace processor, and by its own messages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.bench import trace_file
+from kraftfast.errors import InputError, InvalidOption
+from tests.bench.test_timeline import whole
+
+pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+STAGES = {
+    "claim", "queue", "append", "send", "travel", "copy", "fdatasync", "acknowledge", "commit",
+    "answer", "resolve", "committed", "resolved",
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "trace.pftrace"
+    trace_file.write(whole(), made)
+    assert [each.name for each in tmp_path.iterdir()] == ["trace.pftrace"]
+    return made
+
+
+def parsed(path: Path) -> Any:
+    trace = pb.Trace()
+    trace.ParseFromString(path.read_bytes())
+    return trace
+
+
+def test_packets_parse_back(path: Path) -> None:
+    tracks: dict[int, Any] = {}
+    open_slices: dict[int, list[int]] = defaultdict(list)
+    names, flows = set(), defaultdict(list)
+    packets = parsed(path).packet
+    assert packets[0].clock_snapshot.primary_trace_clock == pb.BUILTIN_CLOCK_MONOTONIC
+    assert all(each.timestamp_clock_id == pb.BUILTIN_CLOCK_MONOTONIC for each in packets)
+    for packet in packets:
+        if packet.HasField("track_descriptor"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        assert event.track_uuid in tracks, "a track is described before it is used"
+        if event.type == event.TYPE_SLICE_END:
+            assert open_slices[event.track_uuid].pop() <= packet.timestamp
+            continue
+        if event.type == event.TYPE_SLICE_BEGIN:
+            assert not open_slices[event.track_uuid], "slices of a track overlap"
+            open_slices[event.track_uuid].append(packet.timestamp)
+        names.add(event.name)
+        for flow in event.flow_ids:
+            process = tracks[tracks[event.track_uuid].parent_uuid].process.process_name
+            flows[flow].append((packet.timestamp, process, event.name))
+    assert not any(open_slices.values())
+    assert names >= STAGES
+    assert [(process, name) for _, process, name in sorted(flows[10])][:4] == [
+        ("producer", "claim"), ("replica 1", "queue"), ("replica 1", "append"),
+        ("replica 1", "send"),
+    ]  # fmt: skip
+    assert {process for _, process, _ in flows[15]} == {"producer", "replica 1", "replica 2"}
+    assert flows.keys() == {10, 15}
+
+
+def test_perfettos_own_trace_processor_reads_it(path: Path) -> None:
+    from perfetto.trace_processor import TraceProcessor
+
+    try:
+        processor = TraceProcessor(trace=str(path))
+    except Exception as error:  # noqa: BLE001 - it downloads a program; whatever stops that
+        pytest.skip(f"Perfetto's trace processor is not to be had: {type(error).__name__}: {error}")
+    with processor:
+        rows = processor.query(
+            "select slice.name as name, process.name as process, count(*) as n from slice "
+            "join process_track on slice.track_id = process_track.id "
+            "join process using (upid) group by 1, 2"
+        )
+        found = {(row.process, row.name): row.n for row in rows}
+        assert found["replica 2", "fdatasync"] == 2 and found["replica 1", "fdatasync"] == 1
+        assert {name for _, name in found} >= STAGES
+        flows = processor.query(
+            "select count(*) as n from flow join slice a on a.id = flow.slice_out "
+            "join slice b on b.id = flow.slice_in where a.ts <= b.ts"
+        )
+        assert next(iter(flows)).n >= 2 * 8
+        errors = processor.query("select sum(value) as n from stats where severity = 'error'")
+        assert next(iter(errors)).n == 0
+
+
+def test_many_packets_are_one_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    count = trace_file.write(whole(), one)
+    monkeypatch.setattr(trace_file, "PACKETS_AT_ONCE", 3)
+    assert trace_file.write(whole(), other) == count
+    assert parsed(one).packet[1:] == parsed(other).packet[1:] and len(parsed(one).packet) == count
+
+
+def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="it is a directory"):
+        trace_file.check_target(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        trace_file.check_target(tmp_path / "absent" / "trace")
+    trace_file.check_target(tmp_path / "trace")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_perfettos_messages_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
+    with pytest.raises(InvalidOption, match=r"pip install 'kraftfast\[profile\]'"):
+        trace_file.protobuf()
