@@ -44,11 +44,17 @@ class SlowCommit:
         ]
         found += [
             f"{self._at(each)}  {each.process:<10} flush up to {each.offset}"
-            f"{'' if self.offset in each.bases else ', without it'}"
+            f"{', without it' if self.holds(each) is False else ''}"
             f" (median {self.usual_us[each.process]:.0f} us)"
             for each in self.flushes
         ]
         return [found[0], *sorted(found[1:], key=lambda line: float(line.split()[0]))]
+
+    def holds(self, flush: Slice) -> bool | None:
+        """Return whether a flush had these records in it; None if their way into the log of that
+        replica was not noted: it takes them over a socket."""
+        noted = {each.process for each in self.stages if each.stage in ("append", "copy")}
+        return self.offset in flush.bases if flush.process in noted else None
 
     def _at(self, each: Slice) -> str:
         return f"  {(each.began_ns - self.began_ns) / NS_PER_US:>10.1f} +{each.us:>9.1f} us"
@@ -64,7 +70,7 @@ class SlowCommit:
                 self._span(each)
                 | {
                     "up_to": each.offset,
-                    "holds_it": self.offset in each.bases,
+                    "holds_it": self.holds(each),
                     "usual_us": round(self.usual_us[each.process], 3),
                 }
                 for each in self.flushes

@@ -138,6 +138,14 @@ def test_slow_commits_tell_their_stages_and_the_flushes_meanwhile() -> None:
     assert len(slow_commits(whole(), 0.0)) == 2
 
 
+def test_what_came_over_a_socket_is_in_no_flush_that_is_known() -> None:
+    events = [each for each in LEADER if each[0] == "flush"]
+    processes = [recorded("replica 1", 1, *events), recorded("producer", 0, *PRODUCER)]
+    slow = slow_commits(timeline(Recording(processes, 0, 700)), 0.0)[0]
+    assert [slow.holds(each) for each in slow.flushes] == [None]
+    assert "without it" not in "\n".join(slow.lines())
+
+
 def test_without_a_producer_a_commit_begins_in_its_ring() -> None:
     processes = [recorded("replica 1", 1, *LEADER), recorded("replica 2", 2, *FOLLOWER)]
     slow = slow_commits(timeline(Recording(processes, 0, 700)), 0.0)
