@@ -5,14 +5,17 @@ from __future__ import annotations
 from kraftfast.cli.lazy import lazy_group
 
 COMMANDS = {
-    "cpu": ("profile_cpu:cpu", "Draw a flame graph of each process while a benchmark runs."),
+    "cpu": (
+        "profile_cpu:cpu",
+        "Run a benchmark under py-spy: a flame graph and a speedscope file for each process.",
+    ),
     "timeline": (
         "profile_timeline:timeline",
-        "Record where each commit's time goes, as a trace for Perfetto.",
+        "Record what each process does to each batch: a trace to be opened in ui.perfetto.dev.",
     ),
 }
 
 
 @lazy_group(COMMANDS)
 def profile() -> None:
-    """Show where time goes: in the code of each process, and in a commit."""
+    """Show where time goes: in each process, and in a commit."""

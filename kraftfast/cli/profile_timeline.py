@@ -72,7 +72,7 @@ def timeline(
     from kraftfast.bench import trace_file
     from kraftfast.errors import VerificationFailed
 
-    problem = ""
+    line, problem = dict[str, Any](), ""
     if asked["seconds"] is None and asked["total"] is None:
         asked["seconds"] = SECONDS
     if attach is not None:
@@ -83,10 +83,10 @@ def timeline(
         recording, missing = _attached(attach, asked["seconds"])
     else:
         assert mode is not None
-        recording, missing, problem = _run(mode, settings(mode, asked))
+        recording, missing, line, problem = _run(mode, settings(mode, asked))
     for id, why in missing.items():
         click.echo(f"kraftfast profile timeline: replica {id} is left out: {why}", err=True)
-    _tell(recording, output, slow, as_json)
+    _tell(recording, line, output, slow, as_json)
     if problem:
         raise VerificationFailed(f"the verification failed: {problem}")
 
@@ -101,8 +101,9 @@ def _check_attach() -> None:
             raise click.UsageError(f"{flag} belongs to a benchmark: --attach runs none")
 
 
-def _run(mode: str, asked: dict[str, Any]) -> tuple[Any, dict[int, str], str]:
-    """Run a benchmark; return the recording, the replicas that it lacks, and what is wrong."""
+def _run(mode: str, asked: dict[str, Any]) -> tuple[Any, dict[int, str], dict[str, Any], str]:
+    """Run a benchmark; return the recording, the replicas that it lacks, the benchmark's line, and
+    what is wrong."""
     from kraftfast.bench.events import Collector
 
     collectors: list[Collector] = []
@@ -114,8 +115,8 @@ def _run(mode: str, asked: dict[str, Any]) -> tuple[Any, dict[int, str], str]:
         with collector.collecting():
             yield
 
-    _, problem = scenario(mode, asked, around)
-    return collectors[0].recording, collectors[0].missing, problem
+    (line,), problem = scenario(mode, asked, around)
+    return collectors[0].recording, collectors[0].missing, line, problem
 
 
 def _attached(directory: str, seconds: float) -> tuple[Any, Mapping[int, str]]:
@@ -129,7 +130,10 @@ def _attached(directory: str, seconds: float) -> tuple[Any, Mapping[int, str]]:
     return collector.recording, collector.missing
 
 
-def _tell(recording: Any, output: Path, slow: float | None, as_json: bool) -> None:
+def _tell(
+    recording: Any, line: dict[str, Any], output: Path, slow: float | None, as_json: bool
+) -> None:
+    """Write the trace, say what is in it; ``line``: of the benchmark, empty if none ran."""
     from kraftfast.bench import timeline as stages
     from kraftfast.bench import trace_file
     from kraftfast.bench.slow import SHOWN_MAX, slow_commits
@@ -145,6 +149,7 @@ def _tell(recording: Any, output: Path, slow: float | None, as_json: bool) -> No
             "batches": len(made.bases),
             "slices": len(made.slices),
             "events": {each.name: len(each.events) for each in recording.processes},
+            "bench": line or None,
             "lost": {each.name: each.lost for each in recording.processes},
         }
         click.echo(json.dumps(said if slow is None else said | {"slow": len(found)}))
@@ -156,6 +161,8 @@ def _tell(recording: Any, output: Path, slow: float | None, as_json: bool) -> No
         f"{len(recording.processes)} processes in {seconds:.2f} s -> {output}: open it in "
         "https://ui.perfetto.dev"
     )
+    if line:
+        click.echo(f"{line['records_per_s']:,} records/s while it was recorded")
     for process in recording.processes:
         if process.lost:
             click.echo(f"{process.name}: {process.lost:,} events came too fast and are lost")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from kraftfast import errors
-from kraftfast.cli import root
+from kraftfast.cli import profile, root
 from kraftfast.cli.quorum import group as quorum
 from kraftfast.cli.storage import group as storage
 from tests.cli.kit import environment, fails, run
@@ -22,7 +22,7 @@ from tests.cli.kit import environment, fails, run
 NAMES = root.cli.list_commands(click.Context(root.cli))
 
 
-TABLES = (root.COMMANDS, quorum.COMMANDS, storage.COMMANDS)
+TABLES = (root.COMMANDS, quorum.COMMANDS, storage.COMMANDS, profile.COMMANDS)
 
 
 @pytest.mark.parametrize("name, place", [each for table in TABLES for each in table.items()])
