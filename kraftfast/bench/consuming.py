@@ -9,36 +9,41 @@ from __future__ import annotations
 
 import json
 import queue
-import subprocess
 import sys
 import threading
 import time
 from array import array
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 import kraftfast
-from kraftfast.bench import histograms, load
+from kraftfast.bench import histograms, load, verify
+from kraftfast.bench.children import Child, wait_for_line
 from kraftfast.bench.inputs import Rows
 from kraftfast.bench.load import percentiles
 from kraftfast.bench.measurement import end_of
-from kraftfast.errors import KraftfastError, TimedOut
+from kraftfast.errors import CorruptLog, KraftfastError
 
 TIMEOUT_S = 120.0
-READY = "ready\n"
 STAMP_BYTES = 8
 WARM_UP = 50
 PAUSE_S = 0.001
 """Between a commit and the next append."""
 
 
-def catch_up(quorum: Any, rows: Rows, count: int) -> list[dict[str, Any]]:
-    """Commit ``count`` records; return a line for each way to read all of them, from the first."""
+def catch_up(quorum: Any, rows: Rows, count: int) -> tuple[list[dict[str, Any]], str]:
+    """Commit ``count`` records; return (a line for each way to read all of them, what is wrong).
+
+    The ways only count what they read; whether all of it is what was appended is verified after.
+    """
     first = end_of(quorum)
     with quorum.producer(record_bytes_max=rows.size) as producer:
         records = load.throughput(producer, rows, count, None).handed_over
-    return [_read(quorum, first, records, rows.size, way) for way in ("batches", "records")]
+    lines = [_read(quorum, first, records, rows.size, way) for way in ("batches", "records")]
+    _, problem = verify.verify(quorum, first, end_of(quorum), rows.checker(records))
+    return [line | {"verified": not problem} for line in lines], problem
 
 
 def _read(quorum: Any, first: int, records: int, size: int, way: str) -> dict[str, Any]:
@@ -47,7 +52,8 @@ def _read(quorum: Any, first: int, records: int, size: int, way: str) -> dict[st
         if way == "batches":
             for batch in consumer.batches():
                 if not batch.is_control:
-                    assert batch.crc_ok()
+                    if not batch.crc_ok():
+                        raise CorruptLog(f"the batch at offset {batch.base_offset} is damaged")
                     found += batch.record_count
         else:
             for _ in consumer:
@@ -64,36 +70,21 @@ def _read(quorum: Any, first: int, records: int, size: int, way: str) -> dict[st
     }
 
 
-def arrival(quorum: Any, path: str, seconds: float) -> dict[str, Any]:
+def arrival(quorum: Any, where: str, seconds: float) -> dict[str, Any]:
     """Append a record now and then; return how long after its append each arrived, as a line.
 
-    ``path``: of the quorum. Raises KraftfastError where the consumer fails, TimedOut.
+    ``where``: what ``kraftfast.connect`` takes for this quorum. Raises KraftfastError where the
+    consumer fails, TimedOut.
     """
     first = end_of(quorum)
-    command = [sys.executable, "-m", "kraftfast.bench.consuming", path, str(first)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            if process.stdout.readline() != READY:
-                raise KraftfastError(f"the consumer failed: {_last_line(process)}")
-            with quorum.producer() as producer:
-                count = _append_stamps(producer, seconds)
-            told, _ = process.communicate(str(count), timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise TimedOut(f"the consumer did not end within {TIMEOUT_S:.0f} s") from None
-        finally:
-            process.kill()
-    if process.returncode:
-        raise KraftfastError(f"the consumer failed with exit code {process.returncode}")
-    return _arrival_line(np.array(json.loads(told), np.int64)[WARM_UP:])
-
-
-def _last_line(process: subprocess.Popen[str]) -> str:
-    process.kill()
-    _, told = process.communicate(timeout=TIMEOUT_S)
-    return (told.strip().splitlines() or ["it said nothing"])[-1]
+    with ExitStack() as stack:
+        child = Child(stack, "kraftfast.bench.consuming", where, str(first))
+        child.wait_ready()
+        with quorum.producer() as producer:
+            count = _append_stamps(producer, seconds)
+        child.say(str(count))
+        told = child.told(TIMEOUT_S)
+    return _arrival_line(np.array(told, np.int64)[WARM_UP:])
 
 
 def _append_stamps(producer: Any, seconds: float) -> int:
@@ -121,21 +112,17 @@ def _arrival_line(times_ns: Any) -> dict[str, Any]:
     }
 
 
-def main(path: str, from_offset: int) -> None:
+def main(where: str, from_offset: int) -> None:
     """Consume, noting when each record comes; print the times once stdin says how many there were.
 
-    A thread reads stdin: this process ends with the one that started it.
+    A thread waits for that: this process ends with the one that started it.
     """
     took, counts = array("q"), queue.Queue[int]()
-
-    def wait_for_count() -> None:
-        told = sys.stdin.readline()
-        counts.put(int(told) if told.strip() else 0)
-
-    with kraftfast.connect(path) as quorum:
+    with kraftfast.connect(where) as quorum:
         with quorum.consumer(from_offset=from_offset, follow=True) as consumer:
-            print(READY, end="", flush=True)
-            threading.Thread(target=wait_for_count, daemon=True).start()
+            threading.Thread(
+                target=lambda: counts.put(int(wait_for_line(sys.stdin))), daemon=True
+            ).start()
             while counts.empty() or len(took) < counts.queue[0]:
                 if consumer.wait(0.2):
                     for record in consumer.read(1):

@@ -13,7 +13,7 @@ import numpy as np
 from kraftfast.bench import histograms, load, report
 from kraftfast.bench.inputs import Checker
 from kraftfast.bench.load import Run
-from kraftfast.bench.open_loop import Commits, Step, at_rate, quantile_us
+from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts, quantile_us
 from kraftfast.bench.producing import TogetherChecker, append_together
 from kraftfast.bench.samples import Looking, Sampler
 from kraftfast.bench.sustained import (
@@ -42,6 +42,14 @@ def watched(quorum: Any) -> Iterator[dict[int, Any]]:
             stack.callback(watch.close)
             views[id] = watch.stats
         yield views
+
+
+def where(quorum: Any, asked: dict[str, Any]) -> str:
+    """Return what other processes give to ``kraftfast.connect``, by the transport asked for."""
+    if asked["transport"] == "ring":
+        return str(quorum.path)
+    places = [quorum.identity(id)[1][0] for id in quorum.directories]
+    return ",".join(f"{each.host}:{each.port}" for each in places)
 
 
 class Drive:
@@ -83,7 +91,7 @@ class Drive:
     def _throughput(self) -> Measured:
         if self.asked.get("producers", 1) > 1:
             return self._together()
-        if not self.asked["samples"]:
+        if not self.asked.get("samples"):
             return load.throughput(self.producer, self.rows, *self.bounds), {}
         sampler = Sampler(self.views)
         done = load.throughput(self.producer, self.rows, *self.bounds, Looking(sampler))
@@ -99,19 +107,12 @@ class Drive:
             "seconds": seconds,
         }
         done, self.producer, self.others, self.handed_over = append_together(
-            self._where(), producers, settings
+            where(self.quorum, self.asked), producers, settings
         )
         return done, {"producers": producers, "processes": len(self.views) + 1 + producers}
 
-    def _where(self) -> str:
-        """Return what other processes give to ``kraftfast.connect``, by the transport asked for."""
-        if self.asked["transport"] == "ring":
-            return str(self.quorum.path)
-        places = [self.quorum.identity(id)[1][0] for id in self.quorum.directories]
-        return ",".join(f"{each.host}:{each.port}" for each in places)
-
     def _latency(self) -> Measured:
-        if not self.asked["samples"]:
+        if not self.asked.get("samples"):
             return load.one_outstanding(self.producer, self.rows, *self.bounds), {}
         sampler = Sampler(self.views)
         done = load.one_outstanding(self.producer, self.rows, *self.bounds, sampler.look)
@@ -127,7 +128,7 @@ class Drive:
         """Run as fast as it goes, then each rate: those that are named, or shares of that one."""
         fastest, line = self._observed(self._throughput)
         yield fastest, line | {"part": "as fast as it goes", "rate_wanted": None, "held": True}
-        wanted = {f"{rate:.0f}/s": rate for rate in self.asked["rates"] or ()} or {
+        wanted = {f"{rate:g}/s": rate for rate in self.asked["rates"] or ()} or {
             f"{100 * share:.0f} %": share * fastest.records_per_s for share in SHARES
         }
         commits, sent = Commits(), fastest.handed_over
@@ -148,36 +149,58 @@ class Drive:
         """Run a load; add what it cost, the machine's state, and the histograms of all stages."""
         before, spent = self.quorum.statuses(), costs(self.quorum)
         loads, stolen_s = os.getloadavg(), machine_stolen_s()
-        counted = histograms.Counted(self.views, self.producer) if histograms.installed() else None
+        counted = histograms.Counted(self.views, self.producer)
         done, more = run()
         self.total += done.handed_over
         used, after = costs_since(spent, costs(self.quorum)), self.quorum.statuses()
         used += self.others
-        if counted is not None:
-            counted.producer = self.producer
+        counted.producer = self.producer
+        restarts = sum(before[id]["pid"] != after[id]["pid"] for id in before.keys() & after.keys())
+        cpu_s = cpu_s_per_million(used, done.handed_over)
         flushes = sum(replica.flushes for replica in report.replicas(before, after))
         line: dict[str, Any] = {
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
-            "cpu_s_per_million_records": cpu_s_per_million(used, done.handed_over),
+            # of a process that is gone nobody knows what it used
+            "cpu_s_per_million_records": None if restarts else cpu_s,
             **_of_batches(self.producer),
             **more,
             "load_average": [round(each, 2) for each in loads],
             "stolen_s": round(machine_stolen_s() - stolen_s, 2),
             "processes_cost": [asdict(each) for each in used],
-            "histograms": counted
-            and {name: histograms.encode(each) for name, each in counted.stages().items()},
+            "restarts": restarts,
+            "epochs_begun": _epoch(after) - _epoch(before),
+            "histograms": _texts(counted) if histograms.installed() else None,
         }
-        if self.asked["stages"]:
-            stages = report.stages(after, self.producer)
-            line["stages"] = [asdict(stage) for stage in stages]
+        if self.asked.get("stages"):
+            line["stages"] = [asdict(each) for each in _stages(counted, self.producer)]
         return done, line
+
+
+def _epoch(statuses: dict[int, dict[str, Any]]) -> int:
+    return max(int(status["epoch"]) for status in statuses.values())
+
+
+def _texts(counted: histograms.Counted) -> dict[str, str]:
+    return {name: histograms.encode(each) for name, each in counted.stages().items()}
+
+
+def _stages(counted: histograms.Counted, producer: Any) -> list[report.Stage]:
+    """Return the stages of this load alone: the counters of the replicas run on."""
+    found = [
+        report.Stage(name, id, int(counts.sum()), **of_counts(counts))  # type: ignore[arg-type]
+        for (id, name), counts in counted.counts().items()
+        if counts.any()
+    ]
+    found += [each for each in report.stages({}, producer) if each.count]
+    return sorted(found, key=lambda each: (report.ORDER.index(each.name), each.replica))
 
 
 def _of_batches(producer: Any) -> dict[str, Any]:
     """Return the mean time of a batch, and the 95th percentile, microseconds."""
     counts = np.frombuffer(producer.latencies.commit_buckets(), np.uint64)
-    mean_us = producer.latencies.commit_latency()["mean_us"]
-    return {"mean_us": round(mean_us, 1), "p95_us": quantile_us(counts, 0.95)}
+    measured = producer.latencies.commit_latency()
+    p95_us = min(quantile_us(counts, 0.95), measured["max_us"])  # not the top of a bucket
+    return {"mean_us": round(measured["mean_us"], 1), "p95_us": round(p95_us, 1)}
 
 
 def _with_response(line: dict[str, Any], step: Step) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 from kraftfast.client.producer.tickets import Batch
@@ -144,8 +145,7 @@ def measure_kills(quorum: Any, asked: dict[str, Any], progress: Progress) -> dic
     return {
         "part": "kill -9 of the leader",
         "times": len(times_ms),
-        "p50_us": round(times_ms[len(times_ms) // 2] * 1000),
-        "p90_us": round(times_ms[int(len(times_ms) * 0.9)] * 1000),
+        "p50_us": round(median(times_ms) * 1000),
         "max_us": round(times_ms[-1] * 1000),
         "split_votes": split,
         "records": load.records,

@@ -100,11 +100,17 @@ class Counted:
     def _now(self, id: int, stage: str) -> Any:
         return np.frombuffer(self.views[id].buckets(stage), np.uint64).astype(np.int64)
 
+    def counts(self) -> dict[tuple[int, str], Any]:
+        """Return what came to each stage of each replica, by bucket."""
+        return {
+            (id, stage): np.maximum(self._now(id, stage) - self._before[id, stage], 0)
+            for id, stage in self._keys()
+        }
+
     def stages(self) -> dict[str, HdrHistogram]:
         """Return a histogram of each stage that was passed since, of all replicas together."""
         found: dict[str, Any] = {}
-        for id, stage in self._keys():
-            came = np.maximum(self._now(id, stage) - self._before[id, stage], 0)
+        for (_, stage), came in self.counts().items():
             found[stage] = found.get(stage, 0) + came
         made = {f"stage {name}": of_buckets(each) for name, each in found.items() if each.any()}
         if self.producer is not None:

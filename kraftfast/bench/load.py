@@ -113,14 +113,17 @@ def throughput(
     count: int | None,
     seconds: float | None,
     meanwhile: AbstractContextManager[Any] | None = None,
+    warm: Callable[[], object] | None = None,
 ) -> Run:
     """Append as much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up.
 
-    ``meanwhile``: entered while the clock runs.
+    ``meanwhile``: entered while the clock runs. ``warm``: called between the warm-up and that.
     """
     chunks = rows.chunks()
     warm_up = append_all(producer, [next(chunks)])
     producer.latencies.reset_latency()
+    if warm is not None:
+        warm()
     with meanwhile or nullcontext():
         run = append_all(producer, _until(chunks, count, seconds))
     handed_over = warm_up.records + run.records

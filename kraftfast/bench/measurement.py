@@ -65,6 +65,7 @@ def measure(
         if asked["retention"] is not None:
             time.sleep(SETTLE_S)
         _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker())
+        kept_from = max(view["log_start_offset"] for view in views.values())
     durability = quorum.description.durability
     configuration = {
         "durability": durability,
@@ -72,6 +73,7 @@ def measure(
         **{name: asked[name] for name in ("compression", "values")},
         "prepared_mib": round(prepare_bytes / MIB),
         "retention_mib": asked["retention"],
+        "verified_records": end_offset - max(first_offset, kept_from),
         "filesystem": filesystem_of(next(iter(quorum.directories.values()))),
     }
     lines = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -19,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from kraftfast.bench import load
+from kraftfast.bench.children import Child, wait_for_line
 from kraftfast.bench.inputs import DIFFER, NUMBER_BYTES, Checker, Rows
 from kraftfast.bench.load import Latency, Run, percentiles
 from kraftfast.bench.open_loop import of_counts
 from kraftfast.bench.sustained import Cost, cost_of
-from kraftfast.errors import KraftfastError, TimedOut
 from kraftfast.link.stats import bucket_tops
 
 PRODUCERS_MAX = 64
 NUMBER_BITS = 40
-READY = "ready\n"
-TIMEOUT_S = 120.0
+TIMEOUT_S = 180.0
+"""For the end of what was under way, behind the time for the load."""
 
 
 class Together:
@@ -62,19 +61,20 @@ def append_together(
     """Have so many processes append at once to what ``kraftfast.connect(where)`` reaches.
 
     Returns the run, what was measured, what each process used, and how many records each handed
-    over. ``settings``: as :func:`main` takes them. Raises KraftfastError where one fails, TimedOut.
+    over. ``settings``: as :func:`main` takes them. The clock runs from when all of them are warm.
+    Raises KraftfastError where one fails, TimedOut.
     """
+    seconds = settings["seconds"] or 0.0
     with ExitStack() as stack:
-        started = [_start(stack, where, number, settings) for number in range(producers)]
-        for process in started:
-            assert process.stdout is not None
-            if process.stdout.readline() != READY:
-                raise KraftfastError(f"a producer failed: {_last_line(process)}")
-        for process in started:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        told = [_told(process, settings["seconds"] or 0.0) for process in started]
+        children = [
+            Child(stack, "kraftfast.bench.producing", where, str(number), json.dumps(settings))
+            for number in range(producers)
+        ]
+        for child in children:
+            child.wait_ready()
+        for child in children:
+            child.say("go")
+        told = [child.told(seconds + TIMEOUT_S) for child in children]
     records = sum(each["records"] for each in told)
     seconds = max(each["ended"] for each in told) - min(each["began"] for each in told)
     handed_over = {number: each["handed_over"] for number, each in enumerate(told)}
@@ -86,40 +86,6 @@ def append_together(
     size = settings["record_size"]
     run = Run(records, records * size, seconds, latency, sum(handed_over.values()))
     return run, together, [Cost(**each["cost"]) for each in told], handed_over
-
-
-def _start(
-    stack: ExitStack, where: str, number: int, settings: dict[str, Any]
-) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kraftfast.bench.producing", where, str(number)]
-    process = subprocess.Popen(
-        [*command, json.dumps(settings)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    stack.enter_context(process)
-    stack.callback(process.kill)
-    return process
-
-
-def _told(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
-    try:
-        text, error = process.communicate(timeout=seconds + TIMEOUT_S + load.TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise TimedOut(f"a producer did not end within {TIMEOUT_S:.0f} s") from None
-    if process.returncode:
-        lines = error.strip().splitlines() or [f"exit code {process.returncode}"]
-        raise KraftfastError(f"a producer failed: {lines[-1]}")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def _last_line(process: subprocess.Popen[str]) -> str:
-    process.kill()
-    _, told = process.communicate(timeout=TIMEOUT_S)
-    return (told.strip().splitlines() or ["it said nothing"])[-1]
 
 
 class TogetherChecker(Checker):
@@ -166,7 +132,7 @@ class TogetherChecker(Checker):
 
 
 def main(where: str, number: int, settings: dict[str, Any]) -> None:
-    """Append to a quorum once stdin says so; print what was measured. Ends where stdin ends."""
+    """Append to a quorum once stdin says so; print what was measured."""
     import kraftfast
 
     rows = Rows(
@@ -182,17 +148,22 @@ def main(where: str, number: int, settings: dict[str, Any]) -> None:
         kraftfast.connect(where) as quorum,
         quorum.producer(record_bytes_max=rows.size, **options) as producer,
     ):
-        print(READY, end="", flush=True)
-        if not sys.stdin.readline():
-            return
-        spent, began = cost_of("producer", os.getpid()), time.monotonic()
-        run = load.throughput(producer, rows, settings["count"], settings["seconds"])
+        began: list[float] = []
+        spent: list[Cost] = []
+
+        def warm() -> None:
+            wait_for_line(sys.stdin)
+            spent.append(cost_of("producer", os.getpid()))
+            began.append(time.monotonic())
+
+        bounds = settings["count"], settings["seconds"]
+        run = load.throughput(producer, rows, *bounds, warm=warm)
         told = {
-            "began": began,
+            "began": began[0],
             "ended": time.monotonic(),
             "records": run.records,
             "handed_over": run.handed_over,
-            "cost": asdict(cost_of(f"producer {number}", os.getpid()) - spent),
+            "cost": asdict(cost_of(f"producer {number}", os.getpid()) - spent[0]),
             "buckets": base64.b64encode(producer.latencies.commit_buckets()).decode(),
         }
     print(json.dumps(told))

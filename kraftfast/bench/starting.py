@@ -1,7 +1,7 @@
 """How long a program takes from its start to the first commit of a new quorum.
 
-Each time is a new process: ``python -m kraftfast.bench.starting DIRECTORY VOTERS DURABILITY``
-prints what its parts took.
+Each time is a new process: ``python -m kraftfast.bench.starting DIRECTORY VOTERS DURABILITY
+TRANSPORT`` prints what its parts took.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ TIMEOUT_S = 120.0
 PARTS = ("import_ms", "quorum_ms", "first_commit_ms")
 
 
-def measure(place: str, voters: int, durability: str | None, times: int) -> dict[str, Any]:
-    """Return the median and the worst of so many starts, milliseconds. Raises TimedOut, and
+def measure(place: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the median and the worst of ``times`` starts, milliseconds. Raises TimedOut, and
     KraftfastError where one fails."""
-    found = [_once(os.path.join(place, str(number)), voters, durability) for number in range(times)]
+    times = asked["times"]
+    found = [_once(os.path.join(place, str(number)), asked) for number in range(times)]
     line: dict[str, Any] = {"times": times}
     for part in (*PARTS, "whole_ms"):
         values = [each[part] for each in found]
@@ -36,13 +37,12 @@ def measure(place: str, voters: int, durability: str | None, times: int) -> dict
     return line
 
 
-def _once(directory: str, voters: int, durability: str | None) -> dict[str, float]:
-    command = [sys.executable, "-m", "kraftfast.bench.starting", directory, str(voters)]
+def _once(directory: str, asked: dict[str, Any]) -> dict[str, float]:
+    command = [sys.executable, "-m", "kraftfast.bench.starting", directory, str(asked["voters"])]
+    command += [asked["durability"] or "majority", asked["transport"]]
     began = time.monotonic()
     try:
-        done = subprocess.run(
-            [*command, durability or "majority"], capture_output=True, text=True, timeout=TIMEOUT_S
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise TimedOut(f"a start did not end within {TIMEOUT_S:.0f} s") from None
     if done.returncode:
@@ -63,14 +63,14 @@ def _disk_bytes(directory: str) -> int:
     return found
 
 
-def main(directory: str, voters: int, durability: str) -> None:
+def main(directory: str, voters: int, durability: str, transport: Any) -> None:
     """Start a quorum, commit one record, print what took how long."""
     began = time.monotonic()
     import kraftfast
 
     start = kraftfast.LocalQuorum  # which imports the rest
     imported = time.monotonic()
-    with start(directory, voters, durability=durability) as quorum:
+    with start(directory, voters, durability=durability, transport=transport) as quorum:
         started = time.monotonic()
         with quorum.producer() as producer:
             producer.append_wait(b"value", timeout=TIMEOUT_S)
@@ -81,4 +81,4 @@ def main(directory: str, voters: int, durability: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

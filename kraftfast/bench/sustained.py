@@ -25,13 +25,18 @@ STEAL_AT = 8
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """What was committed in one second. ``p999_us`` and ``max_us`` are those of its batches."""
+    """What was committed in one second. ``p999_us`` and ``max_us`` are those of its batches.
+
+    ``elections``: epochs that began. ``flushes``: fdatasyncs of all logs.
+    """
 
     at_s: float
     records_per_s: float
     batches: int
     p999_us: float | None
     max_us: float | None
+    elections: int = 0
+    flushes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class Timeline:
         """Look while the ``with`` block runs."""
         self._began = self._at = time.perf_counter()
         self._buckets, self._watermark = self._counted(), self._committed()
+        self._epoch, self._flushes = self._word("epoch"), self._all_flushes()
         thread = threading.Thread(target=self._look_on, name="kraftfast-timeline", daemon=True)
         thread.start()
         try:
@@ -155,6 +161,7 @@ class Timeline:
 
     def _look(self) -> None:
         now, buckets, watermark = time.perf_counter(), self._counted(), self._committed()
+        epoch, flushes = max(self._epoch, self._word("epoch")), self._all_flushes()
         came = buckets - self._buckets
         rate = (watermark - self._watermark) / max(now - self._at, 1e-9)
         batches = int(came.sum())
@@ -165,15 +172,26 @@ class Timeline:
                 batches,
                 self._quantile(came, batches, 0.999),
                 self._quantile(came, batches, 1.0),
+                epoch - self._epoch,
+                max(0, flushes - self._flushes),
             )
         )
         self._buckets, self._watermark, self._at = buckets, watermark, now
+        self._epoch, self._flushes = epoch, flushes
 
     def _counted(self) -> Any:
         return np.frombuffer(self.producer.latencies.commit_buckets(), np.uint64).astype(np.int64)
 
     def _committed(self) -> int:
-        return max(int(view.high_watermark) for view in self.views)
+        return self._word("high_watermark")
+
+    def _word(self, name: str) -> int:
+        """Return the highest of all replicas; a page is that of a process: one that was started
+        again has another, which is not looked at."""
+        return max(int(view[name]) for view in self.views)
+
+    def _all_flushes(self) -> int:
+        return sum(int(view["flushes"]) for view in self.views)
 
     def _quantile(self, came: Any, count: int, quantile: float) -> float | None:
         if not count:

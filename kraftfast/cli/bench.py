@@ -62,8 +62,10 @@ def check_throughput(asked: dict[str, Any]) -> None:
         return
     if asked["record_size"] < NUMBER_BYTES:
         raise click.UsageError(f"--producers needs records of {NUMBER_BYTES} bytes, for a number")
-    if asked["samples"]:
+    if asked.get("samples"):
         raise click.UsageError("--samples belongs to one producer")
+    if asked["retention"] is not None:
+        raise click.UsageError("--retention belongs to one producer: all records are checked")
 
 
 def check_sustained(asked: dict[str, Any]) -> None:
@@ -207,6 +209,8 @@ class Rates(click.ParamType[Any]):
         rates = [rate.convert(each, param, ctx) for each in value.split(",")]
         if len(rates) > RATES_MAX:
             self.fail(f"{len(rates)} rates: {RATES_MAX} at most", param, ctx)
+        if len({f"{each:g}" for each in rates}) < len(rates):
+            self.fail(f"{value!r} has a rate twice", param, ctx)
         return rates
 
 
@@ -286,6 +290,7 @@ def show(mode: str, lines: list[dict[str, Any]], as_json: bool) -> None:
     from kraftfast.cli import show_bench
 
     if as_json:
+        show_bench.tell_missing(lines)
         for line in lines:
             click.echo(json.dumps(line))
     elif mode == "sustained":

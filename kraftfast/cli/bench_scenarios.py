@@ -105,6 +105,8 @@ def put(lines: list[dict[str, Any]], as_json: bool, problem: str = "") -> None:
     from kraftfast.cli import show_bench
     from kraftfast.errors import VerificationFailed
 
+    if as_json:
+        show_bench.tell_missing(lines)
     for line in lines:
         if as_json:
             click.echo(json.dumps(line))
@@ -136,6 +138,7 @@ def consume(**asked: Any) -> None:
     each 1 ms after the commit before it, while a consumer in another process takes the time.
     """
     from kraftfast.bench import consuming
+    from kraftfast.bench.drives import where
     from kraftfast.bench.inputs import Rows
 
     rows = Rows(None, asked["record_size"])
@@ -143,10 +146,9 @@ def consume(**asked: Any) -> None:
     with place_for(asked, asked["total"]) as place:
         begin = head("consume", asked, place)
         with started(place, asked) as quorum:
-            lines = consuming.catch_up(quorum, rows, count)
-            path = os.path.join(place, "quorum")
-            lines.append(consuming.arrival(quorum, path, asked["seconds"]))
-    put([begin | line for line in lines], asked["as_json"])
+            lines, problem = consuming.catch_up(quorum, rows, count)
+            lines.append(consuming.arrival(quorum, where(quorum, asked), asked["seconds"]))
+    put([begin | line for line in lines], asked["as_json"], problem)
 
 
 @click.command()
@@ -154,7 +156,11 @@ def consume(**asked: Any) -> None:
 @record_size
 @total(TOTAL_MIB)
 def recover(**asked: Any) -> None:
-    """How long a quorum takes to open its log: after a clean stop, and after kill -9 of all."""
+    """How long a quorum takes until it can be read again: after a stop, and after kill -9 of all.
+
+    Without records first: what processes and an election take. What is beyond that is the log's
+    part, from files that the page cache holds.
+    """
     from kraftfast.bench import recovering
     from kraftfast.bench.inputs import Rows
 
@@ -175,7 +181,7 @@ def start(**asked: Any) -> None:
 
     with place_for(asked) as place:
         line = head("start", asked, place)
-        line |= starting.measure(place, asked["voters"], asked["durability"], asked["times"])
+        line |= starting.measure(place, asked)
     put([line], asked["as_json"])
 
 

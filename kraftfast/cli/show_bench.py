@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
 from kraftfast.bench.disk import Cell, verdict
 from kraftfast.bench.load import SAMPLES_MIN
@@ -101,6 +103,14 @@ def perf_test(line: dict[str, Any]) -> str:
         f"({mb:.2f} MB/sec), {line['mean_us'] / 1000:.2f} ms avg latency, "
         f"{line['max_us'] / 1000:.2f} ms max latency, {', '.join(slow)}."
     )
+
+
+def tell_missing(lines: list[dict[str, Any]]) -> None:
+    """Tell on stderr what the lines lack for want of a library."""
+    from kraftfast.bench import histograms
+
+    if any("histograms" in line for line in lines) and not histograms.installed():
+        click.echo(f"kraftfast bench: {histograms.MISSING}", err=True)
 
 
 def load(lines: list[dict[str, Any]]) -> None:

@@ -39,19 +39,40 @@ def test_a_response_begins_when_the_record_was_due() -> None:
     assert quantile_us(counts, 0.5) == pytest.approx(6000, rel=0.02)
 
 
-def test_a_rate_is_that_between_the_first_and_the_last_commit() -> None:
-    made = commits((50, 10), (1040, 1000))
-    assert made.took_s(0, 1000, 0) == pytest.approx(1.0)
-    assert commits((50, 10)).took_s(0, 10, 0) == 0.05
+@pytest.mark.parametrize(
+    "took_s, sent_all, held",
+    [(1.0, True, True), (1.09, True, True), (1.2, True, False), (1.0, False, False)],
+)
+def test_a_rate_is_held_where_all_is_committed_in_time(
+    took_s: float, sent_all: bool, held: bool
+) -> None:
+    latency = Latency(1.0, 2.0, 3.0, 4.0, 5000)
+    response = commits((11, 10)).responses(0, 10, 0, 1000)
+    step = Step(Run(1000, 1, took_s, latency, 1000), 1000.0, response, 5.0, 1.0, sent_all)
+    assert step.held is held
+
+
+def test_no_rate_is_above_what_was_due() -> None:
+    """Few records are committed faster, one behind the other, than they were due."""
+    quorum = ScriptedQuorum()
+    try:
+        with Producer(quorum, TIMEOUT_S) as producer:
+            told = Commits()
+            producer.on_commit(told.note)
+            for rate in (10.0, 30.0):
+                step = at_rate(producer, told, Rows(None, 100), 0, rate=rate, seconds=0.2)
+                assert step.run.records_per_s <= rate * 1.001
+    finally:
+        quorum.stop()
 
 
 def test_what_was_not_held_has_no_times() -> None:
     latency = Latency(1.0, 2.0, 3.0, 4.0, 5000)
     response = commits((11, 10)).responses(0, 10, 0, 1000)
-    slow = Step(Run(1000, 1, 1.25, latency, 1000), 1000.0, response, 5.0, True).line()
+    slow = Step(Run(1000, 1, 1.25, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
     assert (slow["held"], slow["behind_percent"]) == (False, 20.0)
     assert slow["p50_us"] is slow["max_us"] is slow["service_p50_us"] is None
-    good = Step(Run(1000, 1, 1.0, latency, 1000), 1000.0, response, 5.0, True).line()
+    good = Step(Run(1000, 1, 1.0, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
     assert good["held"] and good["behind_percent"] == 0.0
     assert good["max_us"] > 0 and good["service_p50_us"] == 1.0
 

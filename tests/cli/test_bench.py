@@ -80,6 +80,7 @@ def test_a_log_that_is_kept_for_a_while_only(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
     assert line["verified"] is True and line["retention_mib"] == 16
+    assert 16_000 < line["verified_records"] < line["records"]
     assert line["records"] == 80 * 1024 * 1024 // 1000
 
 

@@ -63,6 +63,7 @@ def test_several_producers(transport: str, tmp_path: Path) -> None:
     assert names[-3:] == ["producer 0", "producer 1", "producer 2"]
     assert HdrHistogram.decode(line["histograms"]["commit"]).get_total_count() > 0
     fails(run("bench", *asked, "--record-size", 7), 2)
+    fails(run("bench", *asked, "--retention", 8), 2)
 
 
 def test_load(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_load(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     fails(run("bench", "load", "--total", 1), 2)
     fails(run("bench", "load", "--rates", "5,x"), 2)
+    fails(run("bench", "load", "--rates", "5,7,5"), 2)
     fails(run("bench", "load", "--rates", ",".join(["5"] * 101)), 2)
 
 
@@ -92,7 +94,8 @@ def test_consume(tmp_path: Path) -> None:
 
 
 def test_recover(tmp_path: Path) -> None:
-    clean, killed = lines_of("recover", "--dir", tmp_path, "--total", 1)
+    empty, clean, killed = lines_of("recover", "--dir", tmp_path, "--total", 1)
+    assert empty["log_mib"] == 0 < clean["log_mib"] and empty["seconds"] > 0
     assert clean["part"] == "after a clean stop" and clean["verified"]
     assert killed["part"] == "after kill -9 of all replicas" and killed["verified"]
     assert 0 < clean["seconds"] < 60 and 0 < killed["seconds"] < 60

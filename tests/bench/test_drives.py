@@ -1,0 +1,185 @@
+"""What a line says of its own load: restarts, epochs, stages; and that verification can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kraftfast
+from kraftfast.bench import attaching, consuming, failover, load, recovering, starting
+from kraftfast.bench.drives import Drive, watched
+from kraftfast.bench.inputs import Rows
+from kraftfast.bench.load import Latency, Run
+from kraftfast.errors import CorruptLog, KraftfastError
+from tests.client.scripted_quorum import ScriptedQuorum
+
+pytestmark = pytest.mark.processes
+
+ASKED = {"count": 2000, "seconds": None, "stages": True, "transport": "ring"}
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[kraftfast.LocalQuorum]:
+    with kraftfast.LocalQuorum(tmp_path / "quorum", voters=3) as made:
+        yield made
+
+
+def test_a_replica_that_was_killed_meanwhile_stands_in_the_line(
+    quorum: kraftfast.LocalQuorum,
+) -> None:
+    with quorum.producer() as producer, watched(quorum) as views:
+        drive = Drive(quorum, producer, Rows(None, 100), views, ASKED)
+        _, quiet = next(iter(drive.run("throughput")))
+        assert (quiet["restarts"], quiet["epochs_begun"]) == (0, 0)
+        assert quiet["cpu_s_per_million_records"] is not None
+
+        def kill_the_leader() -> tuple[Run, dict[str, Any]]:
+            leader, epoch = failover.wait_whole(quorum)
+            quorum.kill(leader)
+            until = time.monotonic() + TIMEOUT_S
+            while failover.wait_whole(quorum)[1] == epoch and time.monotonic() < until:
+                time.sleep(0.01)
+            return Run(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
+
+        _, line = drive._observed(kill_the_leader)
+        assert line["restarts"] == 1 and line["epochs_begun"] >= 1
+        assert line["cpu_s_per_million_records"] is None
+
+
+def test_stages_are_those_of_one_load(quorum: kraftfast.LocalQuorum) -> None:
+    with quorum.producer() as producer, watched(quorum) as views:
+        drive = Drive(quorum, producer, Rows(None, 100), views, ASKED)
+
+        def some(records: int) -> Callable[[], tuple[Run, dict[str, Any]]]:
+            def run() -> tuple[Run, dict[str, Any]]:
+                producer.latencies.reset_latency()
+                for _ in range(records):
+                    producer.append_wait(b"value", timeout=TIMEOUT_S)
+                return Run(records, 1, 1.0, Latency.of(producer), records), {}
+
+            return run
+
+        for records in (30, 7):
+            _, line = drive._observed(some(records))
+            (queue,) = (each for each in line["stages"] if each["name"] == "queue")
+            assert queue["count"] == records
+
+
+def test_the_clock_begins_behind_the_warm_up() -> None:
+    scripted = ScriptedQuorum()
+    try:
+        with kraftfast.client.producer.producer.Producer(scripted, TIMEOUT_S) as producer:
+            rows, seen = Rows(None, 1000), []
+            run = load.throughput(
+                producer, rows, 10, None, warm=lambda: seen.append(producer.outcomes.next_ticket)
+            )
+            assert seen == [len(rows.rows)] and run.handed_over == len(rows.rows) + 10
+    finally:
+        scripted.stop()
+
+
+class Others(Rows):
+    """Rows that expect other values than they append."""
+
+    def checker(self, count: int | None = None) -> Any:
+        return Rows(None, self.size, json=True).checker(count)
+
+
+def test_reading_is_verified(quorum: kraftfast.LocalQuorum) -> None:
+    lines, problem = consuming.catch_up(quorum, Rows(None, 100), 1000)
+    assert not problem and all(line["verified"] for line in lines)
+    lines, problem = consuming.catch_up(quorum, Others(None, 100), 1000)
+    assert "are not those that were appended" in problem
+    assert not any(line["verified"] for line in lines)
+
+
+def test_a_damaged_batch_is_not_counted() -> None:
+    class Damaged:
+        is_control, base_offset, record_count = False, 7, 5
+
+        def crc_ok(self) -> bool:
+            return False
+
+        def batches(self) -> list[Any]:
+            return [self]
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def consumer(self, **_: Any) -> Any:
+            return self
+
+    with pytest.raises(CorruptLog, match="offset 7"):
+        consuming._read(Damaged(), 0, 5, 100, "batches")
+
+
+def test_arrivals_are_in_microseconds() -> None:
+    line = consuming._arrival_line(np.full(200, 1_000_000))
+    assert line["p50_us"] == line["max_us"] == 1000.0
+
+
+def test_recovering_kills_all_and_verifies(tmp_path: Path, monkeypatch: Any) -> None:
+    killed: list[int] = []
+    kill = kraftfast.LocalQuorum.kill
+    monkeypatch.setattr(
+        kraftfast.LocalQuorum, "kill", lambda self, id: (killed.append(id), kill(self, id))
+    )
+
+    def start() -> kraftfast.LocalQuorum:
+        return kraftfast.LocalQuorum(tmp_path / "quorum", voters=3)
+
+    lines, problem = recovering.measure(start, Rows(None, 100), 1000)
+    assert killed == [1, 2, 3] and not problem
+    parts = [line["part"] for line in lines]
+    assert parts == [
+        "after a clean stop without records", "after a clean stop", "after kill -9 of all replicas",
+    ]  # fmt: skip
+
+    def again() -> kraftfast.LocalQuorum:
+        return kraftfast.LocalQuorum(tmp_path / "other", voters=1)
+
+    lines, problem = recovering.measure(again, Others(None, 100), 1000)
+    assert problem and len(lines) == 2 and not lines[-1]["verified"]
+
+
+def test_what_was_committed_meanwhile_is_seen_from_outside(
+    quorum: kraftfast.LocalQuorum,
+) -> None:
+    def append() -> None:
+        time.sleep(0.2)
+        with quorum.producer() as producer:
+            producer.append_many([b"value"] * 300, timeout=TIMEOUT_S)
+
+    with kraftfast.connect(quorum.path) as outside:
+        thread = threading.Thread(target=append)
+        thread.start()
+        line = attaching.measure(outside, 3.0)
+        thread.join()
+    assert line["records"] == 300 and line["epochs_begun"] == 0
+    assert line["records_per_s"] == pytest.approx(300 / line["seconds"], rel=0.01)
+    assert {each["name"] for each in line["stages"]} >= {"queue", "append", "commit"}
+
+
+def test_a_start_has_the_transport_that_was_asked_for(monkeypatch: Any) -> None:
+    seen: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        seen.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "said\nlast")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    asked = {"voters": 3, "durability": None, "transport": "socket", "times": 1}
+    with pytest.raises(KraftfastError, match="a start failed: last"):
+        starting.measure("/nowhere", asked)
+    assert seen[0][-3:] == ["3", "majority", "socket"]
