@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,10 +100,14 @@ def read_folder(folder: Path) -> dict[str, Stacks]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file. Raises StorageError."""
+    """Write a file, whole or not at all. Raises StorageError."""
+    fresh = path.with_name(f"{path.name}.new")
     try:
-        path.write_text(text)
+        fresh.write_text(text)
+        os.replace(fresh, path)
     except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()  # a full disk needs the room
         raise StorageError(f"cannot write {path}: {error.strerror}") from None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import os
-import tempfile
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -39,15 +39,24 @@ def check_target(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a directory")
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise InputError(f"cannot write {path}: it is there, and no ordinary file")
+        fresh = _fresh(path)
+        fresh.touch()
+        fresh.unlink()
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
+def _fresh(path: Path) -> Path:
+    """Return where a trace is written before it takes its name."""
+    return path.with_name(f"{path.name}.{os.getpid()}.new")
+
+
 def write(made: Timeline, path: Path) -> int:
     """Write a trace, whole or not at all; return how many packets it has. Raises StorageError."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    check_target(path)  # again: what is there may have changed meanwhile
+    fresh = _fresh(path)
     try:
         with open(fresh, "wb") as file:
             count = _Writer(protobuf(), file).write(made)
@@ -99,7 +108,7 @@ class _Writer:
 
     def _put_out(self) -> None:
         self.file.write(self.trace.SerializeToString())
-        self.trace.Clear()
+        self.trace = self.pb.Trace()  # Clear() keeps the memory
 
     def _clock(self) -> None:
         """Say that all times are of CLOCK_MONOTONIC, and what that is in the others."""

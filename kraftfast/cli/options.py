@@ -123,6 +123,8 @@ def listen_address(text: str) -> Address:
     """Return host and port of ``HOST:PORT``, or of ``PORT`` on 127.0.0.1. Raises ValueError."""
     if text.isascii() and text.isdecimal():
         text = f"{LOOPBACK}:{text}"
+    if text.startswith(":"):
+        raise ValueError(f"{text!r} names no host: {text[1:]} for this one, 0.0.0.0{text} for all")
     return address_from_text(text, 0, any_host=True)
 
 

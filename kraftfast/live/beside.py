@@ -112,9 +112,11 @@ def _listen(listen: Address) -> socket.socket:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
+        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+            why = os.strerror(error.errno)  # Python adds words of its own; a name has none of these
         raise CannotListen(
             f"/metrics cannot listen on {address_text(host, port)}: {why}; choose another "
             "--metrics-listen"

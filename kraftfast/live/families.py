@@ -33,7 +33,7 @@ class Word(NamedTuple):
 
     name: str
     help: str
-    value: Callable[[Sample], float]
+    value: Callable[[Sample], float | None]
 
 
 def word(name: str) -> Callable[[Sample], float]:
@@ -133,7 +133,13 @@ def families(samples: list[Sample], cluster_id: str) -> Iterator[Any]:
         yield _each("gauge", each.name, each.help, seen, each.value)
     for each in COUNTERS:
         yield _each("counter", each.name, each.help, seen, each.value)
-    yield _states("role", "1 for the role that the replica has.", ROLES, seen, lambda it: [it.role])
+    yield _states(
+        "role",
+        "1 for the role that the replica has.",
+        ROLES,
+        seen,
+        lambda it: [] if it.hangs else [it.role],
+    )
     text = "1 for what is wrong, by the replica's own word."
     yield _states("trouble", text, TROUBLES, seen, lambda it: it.troubles)
     yield from _of_host(seen)
@@ -179,9 +185,15 @@ def total(stage: Stage) -> int:
 
 
 def _each(
-    kind: str, name: str, text: str, samples: list[Sample], value: Callable[[Sample], float]
+    kind: str, name: str, text: str, samples: list[Sample], value: Callable[[Sample], float | None]
 ) -> Any:
-    return _of(kind, name, text, (REPLICA,), [((str(it.id),), value(it)) for it in samples])
+    """Return a family; a replica of which the value is not known has none."""
+    known: list[tuple[tuple[str, ...], float]] = []
+    for it in samples:
+        found = value(it)
+        if found is not None:
+            known.append(((str(it.id),), found))
+    return _of(kind, name, text, (REPLICA,), known)
 
 
 def _states(

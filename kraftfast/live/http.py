@@ -118,7 +118,10 @@ class Server(ThreadingHTTPServer):
 
     def answer(self, target: str, accept: str) -> Answer:
         """Return what a request for ``target`` is answered; ``accept``: its header."""
-        path, query = urlsplit(target).path, urlsplit(target).query
+        try:
+            path, query = urlsplit(target).path, urlsplit(target).query
+        except ValueError:
+            return 400, PLAIN, b"this is no path of a request\n"
         if path == "/metrics":
             from prometheus_client.exposition import choose_encoder
 
@@ -127,7 +130,7 @@ class Server(ThreadingHTTPServer):
         if path == "/healthz":
             return self._health()
         if path == "/readyz":
-            return self._ready(parse_qs(query))
+            return self._ready(parse_qs(query, keep_blank_values=True))
         return 404, PLAIN, PATHS.encode()
 
     def _health(self) -> Answer:
@@ -140,11 +143,11 @@ class Server(ThreadingHTTPServer):
         """Answer for all replicas, or for the ``replica`` that is asked about."""
         numbers: dict[str, int] = {}
         for name, values in asked.items():
-            text = values[-1]
+            text = values[-1] if len(values) == 1 else ""
             if name not in ("replica", "behind"):
                 return 400, PLAIN, b"/readyz takes replica=ID and behind=RECORDS\n"
             if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
-                return 400, PLAIN, f"{name}= takes a whole number\n".encode()
+                return 400, PLAIN, f"{name}= takes one whole number\n".encode()
             numbers[name] = int(text)
         samples = self.look()
         if "replica" in numbers:

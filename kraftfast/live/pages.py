@@ -26,6 +26,8 @@ LOOK_S = 0.5
 PLACE_S = 5.0
 """How often the files of a log are counted."""
 NS_PER_S = 1_000_000_000
+SILENT_S_MAX = 5.0
+"""A loop stores its words every 0.2 s, an idle one every 0.5 s: after this time it hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +67,27 @@ class Sample:
         return [name for bit, name in enumerate(TROUBLES) if bits >> bit & 1]
 
     @property
-    def lag_records(self) -> int:
-        """How many records the leader has told to be committed that are not in this log yet."""
-        if not self.words or self.role == "leader":
+    def lag_records(self) -> int | None:
+        """How many records the leader has told to be committed that are not in this log yet.
+
+        None until it has told that, since this replica last began to follow it: also while a
+        snapshot is copied.
+        """
+        if self.role == "leader":
             return 0
-        return max(0, self.noted["leader_high_watermark"] - self.words["end_offset"])
+        told = self.noted.get("leader_high_watermark", -1)
+        return None if told < 0 else max(0, told - self.words["end_offset"])
 
     @property
-    def loop_age_s(self) -> float:
-        """How long ago the replica's loop last stored its words, seconds."""
-        return max(0, self.at_ns - self.noted.get("noted_ns", self.at_ns)) / NS_PER_S
+    def loop_age_s(self) -> float | None:
+        """How long ago the replica's loop last stored its words, seconds; None: it never did."""
+        noted_ns = self.noted.get("noted_ns", 0)
+        return max(0, self.at_ns - noted_ns) / NS_PER_S if noted_ns else None
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its loop has not turned for long."""
+        return self.loop_age_s is not None and self.loop_age_s > SILENT_S_MAX
 
 
 def _stage(stats: StatsView, name: str) -> Stage:

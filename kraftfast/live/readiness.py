@@ -5,8 +5,6 @@ from __future__ import annotations
 from kraftfast.live.pages import Sample
 
 BEHIND_RECORDS_MAX = 10_000
-SILENT_S_MAX = 5.0
-"""A loop stores its words every 0.2 s, an idle one every 0.5 s: after this time it hangs."""
 WHY = {
     "in_doubt": "it is in doubt about the end of its log",
     "refuses_leader": "it refuses its leader",
@@ -18,14 +16,18 @@ def why_not_ready(sample: Sample, behind_max: int = BEHIND_RECORDS_MAX) -> str:
     """Return why a replica is not ready, "" if it is. ``behind_max``: records."""
     if not sample.up:
         return f"it does not run: {sample.error}"
-    if sample.role in ("stopped", "resigned"):
-        return f"it is {sample.role}"
-    if sample.loop_age_s > SILENT_S_MAX:
+    if sample.loop_age_s is None:
+        return "it has not told yet how it is"
+    if sample.hangs:
         return f"its loop has not turned for {sample.loop_age_s:.0f} s"
+    if sample.role not in ("leader", "follower", "observer"):
+        return f"it is {sample.role}: it follows no leader"
     if sample.words["leader_id"] < 0:
         return "it knows no leader"
     if sample.troubles:
         return "; ".join(WHY[name] for name in sample.troubles)
+    if sample.lag_records is None:
+        return "its leader has not told it what is committed"
     if sample.lag_records > behind_max:
         return f"it is {sample.lag_records} records behind, more than {behind_max}"
     return ""

@@ -75,7 +75,7 @@ def samples_of(info: QuorumInfo) -> list[Sample]:
             "high_watermark": info.high_watermark,
             "end_offset": each.log_end_offset,
         }
-        noted = {"leader_high_watermark": info.high_watermark}
+        noted = {"leader_high_watermark": info.high_watermark, "noted_ns": now_ns}
         role = "leader" if each.id == info.leader_id else role
         shown = "stopped" if error else role
         found.append(

@@ -34,16 +34,17 @@ class Metrics:
 
     # role: the last that was reported. appended, fetched: records that came to the log while
     # leading, or following. elections, elections_ms: how many ended with a leader, and how long
-    # they took in all; longest: in the window before and in this one. began_ms: when this replica
-    # began to campaign, -1: it does not. led: how often it became the leader. marks: where the
-    # counters were when these two windows began. note_ms: when to store the words of ``NOTED``.
+    # they took in all; longest: in the window before and in this one. began_ms, began_epoch: when
+    # this replica began to campaign, and what the epoch was then; -1: it does not. led: how often
+    # it became the leader. marks: where the counters were when these two windows began. note_ms:
+    # when to store the words of ``NOTED``.
 
     def __init__(self, node: Any) -> None:
         self.node, self.role = node, str(node.core.role)
         self.appended = self.fetched = 0
         self.elections = self.elections_ms = self.led = 0
         self.longest = [0, 0]
-        self.began_ms = -1
+        self.began_ms = self.began_epoch = -1
         self.end_offset, self.note_ms = node.log.end_offset, 0
         first = self._mark(node.now_ms())
         self.marks = [first, first]
@@ -65,9 +66,11 @@ class Metrics:
         self.role = role
         if role in ELECTING:
             if self.began_ms < 0:
-                self.began_ms = now_ms
+                own = role == "candidate"  # whose epoch is one that it begins itself
+                self.began_ms, self.began_epoch = now_ms, int(self.node.core.epoch) - own
             return
-        if role in ELECTED and self.began_ms >= 0:
+        # of an epoch that was known before nobody was elected: a pre-vote was lost
+        if role in ELECTED and self.began_ms >= 0 and self.node.core.epoch > self.began_epoch:
             took_ms = now_ms - self.began_ms
             self.elections += 1
             self.elections_ms += took_ms

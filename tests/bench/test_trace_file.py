@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,18 @@ def test_without_perfettos_messages_it_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
     with pytest.raises(InvalidOption, match=r"pip install 'kraftfast\[profile\]'"):
         trace_file.protobuf()
+
+
+def test_what_is_no_ordinary_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root, a trace to /dev/null would take the device's name."""
+    fifo, link, target = (tmp_path / name for name in ("fifo", "link", "target"))
+    os.mkfifo(fifo)
+    target.write_text("kept")
+    link.symlink_to(target)
+    for path in (fifo, link):
+        with pytest.raises(InputError, match="no ordinary file"):
+            trace_file.check_target(path)
+    with pytest.raises(InputError, match="File name too long"):
+        trace_file.check_target(tmp_path / ("a" * 250))
+    trace_file.check_target(target)
+    assert target.read_text() == "kept" and len(list(tmp_path.iterdir())) == 3

@@ -32,6 +32,7 @@ def sample(id: int = 1, times_ns: tuple[int, ...] = (), **changed: Any) -> Sampl
     """A follower that is up, and has nothing wrong with it; ``changed``: fields, words, noted."""
     words = dict.fromkeys(WORDS, 0) | {"leader_id": 1, "high_watermark": 5, "end_offset": 5}
     noted = dict.fromkeys(NOTED, 0) | {"leader_high_watermark": 5, "is_voter": 1, "voters": 3}
+    noted["noted_ns"] = 1
     for name in list(changed):
         for known in (words, noted):
             if name in known and name != "role":

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
+from kraftfast.cli.options import listen_address
 from kraftfast.errors import CannotListen, InvalidOption
 from kraftfast.live import beside
 from kraftfast.live.beside import MetricsProcess
@@ -149,3 +150,10 @@ def test_serve_serves_it_by_a_property(
     wait_until(lambda: get(at, "/readyz") == (200, "replica 1: ready\n"))
     assert f'cluster_id="{cluster}"' in get(at, "/metrics")[1]
     assert running.stop() == 0, running.log
+
+
+def test_a_port_behind_an_empty_host_is_refused() -> None:
+    """It would be every address of the machine, where a port alone is 127.0.0.1."""
+    assert listen_address("9464") == ("127.0.0.1", 9464)
+    with pytest.raises(ValueError, match="0.0.0.0:9464 for all"):
+        listen_address(":9464")

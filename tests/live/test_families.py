@@ -101,3 +101,13 @@ def test_names_are_those_of_the_conventions() -> None:
     assert len([each for each in families if each.name == STAGE][0].samples) == len(STAGES) * (
         len(BOUNDS_NS) + 3
     )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    """A lag of 0 of a replica that copies a snapshot, a leader that hangs, an old page."""
+    copies = exported(sample(leader_high_watermark=-1))
+    assert "lag_records" not in {name.removeprefix("kraftfast_") for name, _ in copies}
+    old = exported(sample(noted_ns=0, at_ns=10**12))
+    assert "loop_age_seconds" not in {name.removeprefix("kraftfast_") for name, _ in old}
+    hangs = exported(sample(role="leader", noted_ns=1, at_ns=10**11))
+    assert value(hangs, "role", "1", "leader") == 0

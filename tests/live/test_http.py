@@ -69,7 +69,8 @@ def test_how_far_behind_is_asked(server: Served) -> None:
     "query, status",
     [
         ("replica=9", 404), ("replica=x", 400), ("replica=-1", 400), ("replica=\u00b2", 400),
-        ("behind=" + "9" * 50, 400), ("other=1", 400), ("replica=1&replica=2", 200),
+        ("behind=" + "9" * 50, 400), ("other=1", 400), ("replica=1&replica=2", 400),
+        ("replica=", 400), ("behind", 400), ("foo=", 400),
     ],
 )  # fmt: skip
 def test_bad_questions_are_refused_in_one_line(server: Served, query: str, status: int) -> None:
@@ -99,6 +100,7 @@ def test_a_strange_accept_gets_plain_text(server: Served, accept: str) -> None:
     [
         ("POST /metrics HTTP/1.1\r\n\r\n", "501"),
         ("nonsense\r\n\r\n", "400"),
+        ("GET http://[/ HTTP/1.0\r\n\r\n", "400"),
         ("GET /" + "a" * 70_000 + " HTTP/1.1\r\n\r\n", "414"),
         ("GET / HTTP/1.1\r\n" + "a: b\r\n" * 200 + "\r\n", "431"),
     ],
