@@ -100,6 +100,17 @@ def side_of(side: str, measure: str) -> str:
     return f"{side}, {measure}"
 
 
+def unpaired(measures: list[str]) -> list[str]:
+    """Return a line for each measure of a result that only one side has."""
+    told = []
+    for side, other in (SIDES, SIDES[::-1]):
+        for each in measures:
+            name = each.removeprefix(f"{side}, ")
+            if name != each and side_of(other, name) not in measures:
+                told.append(f"only the {side} has {name!r}")
+    return told
+
+
 def pairs(measures: list[str]) -> list[tuple[str, str]]:
     """Return the names that are compared, of those of a result: what both sides have."""
     first, second = (f"{side}, " for side in SIDES)

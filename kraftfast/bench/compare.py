@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.result import KEYS, Result
+from kraftfast.bench.result import KEYS, Held, Result
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
 TOO_FEW, NOTHING = "too few repetitions", "nothing to divide by"
@@ -76,12 +76,50 @@ def compare(
 ) -> list[Comparison]:
     """Compare each measure that both have, or these pairs of names, by each key that both have."""
     found = []
-    for one, other in pairs or _shared(first, second):
+    for one, other in _shared(first, second) if pairs is None else pairs:
         for key in KEYS:
             a, b = first.values(one, key), second.values(other, key)
             if a and b:
-                found.append(_comparison(one if one == other else f"{one} / {other}", key, a, b))
+                found.append(_comparison(_name(one, other), key, a, b))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How often the two sides of a measure held its rate, where they differ in it."""
+
+    measure: str
+    first: Held
+    second: Held
+
+    def __str__(self) -> str:
+        counts = (f"{held} of {tried}" for held, tried in (self.first, self.second))
+        return f"{self.measure!r} was held in {' and '.join(counts)} repetitions"
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the second side held it less often."""
+        return self.second[0] * self.first[1] < self.first[0] * self.second[1]
+
+
+def holdings(
+    first: Result, second: Result, pairs: list[tuple[str, str]] | None = None
+) -> list[Holding]:
+    """Return where the two sides differ in how often a rate was held.
+
+    Times are those of the repetitions that held it, so a side that held it less often looks better
+    than it is.
+    """
+    found = []
+    for one, other in _shared(first, second) if pairs is None else pairs:
+        a, b = first.held(one), second.held(other)
+        if a is not None and b is not None and a[0] * b[1] != b[0] * a[1]:
+            found.append(Holding(_name(one, other), a, b))
+    return found
+
+
+def _name(one: str, other: str) -> str:
+    return one if one == other else f"{one} / {other}"
 
 
 def _shared(first: Result, second: Result) -> list[tuple[str, str]]:
@@ -94,7 +132,7 @@ def missing(first: Result, second: Result, pairs: list[tuple[str, str]] | None =
     if pairs is None:
         for name in sorted({*first.measures} ^ {*second.measures}):
             lines.append(f"only the {_whose(name in first.measures)} has {name!r}")
-    for one, other in pairs or _shared(first, second):
+    for one, other in _shared(first, second) if pairs is None else pairs:
         for key in KEYS:
             a, b = first.values(one, key), second.values(other, key)
             if bool(a) != bool(b):

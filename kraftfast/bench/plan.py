@@ -172,10 +172,12 @@ def run(
 
     ``save`` is called after each repetition of each measure: what ends early keeps what it has.
     ``progress``: before each, with the runs done, all runs, what comes, and the seconds so far.
-    Raises MeasurementFailed.
+    Raises MeasurementFailed, and InputError where ``earlier`` is of another machine.
     """
-    began = time.monotonic()
-    result = earlier or Result(plan.name, _now(), table, facts(directory))
+    began, here = time.monotonic(), facts(directory)
+    if earlier is not None:
+        _refuse_another(earlier.machine, here)
+    result = earlier or Result(plan.name, _now(), table, here)
     save(result)  # what cannot be saved is told before hours are spent
     done_before = {(run.repetition, run.measure) for run in result.runs}
     todo = [turn for turn in plan.turns() if (turn[0], turn[1].name) not in done_before]
@@ -188,6 +190,18 @@ def run(
     )
     save(result)
     return result
+
+
+def _refuse_another(machine: dict[str, Any], here: dict[str, Any]) -> None:
+    """Raise InputError where this machine, or what is installed, is not what it was: the medians
+    of a result are of one."""
+    changed = [
+        f"{key} was {machine.get(key)!r} and is {here.get(key)!r}"
+        for key in sorted(machine.keys() | here.keys())
+        if machine.get(key) != here.get(key)
+    ]
+    if changed:
+        raise InputError(f"the result cannot be gone on with here: {'; '.join(changed)}")
 
 
 def _run(measure: Measure, number: int, directory: str) -> Run:

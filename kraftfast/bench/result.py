@@ -8,7 +8,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,8 +26,15 @@ SUFFIX = ".json"
 RESULT_BYTES_MAX = 1 << 30
 NAME_MAX = 100
 """Characters of a plan's name that stand in the name of the file."""
-KEYS: Final = ("records_per_s", "p50_us", "p99_us", "p999_us", "cpu_s_per_million_records")
-"""What is compared: finite numbers from 0 on, or null."""
+KEYS: Final = (
+    "records_per_s", "p50_us", "p99_us", "p999_us", "cpu_s_per_million_records", "core_percent",
+)  # fmt: skip
+"""What is compared: finite numbers from 0 on, or null. Of the first, more is better."""
+RARE: Final = ("core_percent",)
+"""Shown only where a measure has it: ``idle`` does."""
+TIMES: Final = ("p50_us", "p99_us", "p999_us")
+Held = tuple[int, int]
+"""In how many repetitions a rate was held, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +79,22 @@ class Result:
         return [each for each in found if each]
 
     def values(self, measure: str, key: str) -> list[float]:
-        """Return what each repetition measured, the best of its lines; one without is left out."""
+        """Return what each repetition measured, the best of its lines; one without is left out.
+
+        A rate that most repetitions did not hold has no times: those of the others are the best.
+        """
+        if key in TIMES and not mostly(self.held(measure)):
+            return []
         found = []
         for lines in self.lines(measure):
             here = [line[key] for line in lines if line.get(key) is not None]
             if here:
                 found.append(float(max(here) if key == "records_per_s" else min(here)))
         return found
+
+    def held(self, measure: str) -> Held | None:
+        """Return how often a rate was held; None of a measure that has none."""
+        return held_in(self.lines(measure))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -128,10 +144,33 @@ class Result:
             raise storage_error("cannot write", str(path), error) from None
 
 
+def held_in(repetitions: list[list[dict[str, Any]]]) -> Held | None:
+    """Return how often a rate was held, of the lines of each repetition; None without a rate."""
+    told = [[each["held"] for each in lines if "held" in each] for lines in repetitions]
+    asked = [each for each in told if each]
+    return (sum(True in each for each in asked), len(asked)) if asked else None
+
+
+def mostly(held: Held | None) -> bool:
+    """Return whether most repetitions held their rate, or had none."""
+    return held is None or 2 * held[0] > held[1]
+
+
+def runs_of(repetitions: int, held: Held | None) -> str:
+    """Return how many repetitions there are, and in how many of them a rate was held if not in all.
+
+    >>> runs_of(5, None), runs_of(5, (5, 5)), runs_of(5, (2, 5))
+    ('5', '5', 'held in 2 of 5')
+    """
+    if held is None or held[0] == held[1]:
+        return str(repetitions)
+    return f"held in {held[0]} of {held[1]}"
+
+
 def load(path: Path) -> Result:
     """Read a result. Raises InputError where it is none, or none that this version reads."""
     try:
-        document = json.loads(_content(path))
+        document = json.loads(content(path, RESULT_BYTES_MAX, "result of kraftfast bench"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -148,16 +187,19 @@ def load(path: Path) -> Result:
         raise InputError(f"{path} lacks a part of a result, or has one of a wrong type") from None
 
 
-def _content(path: Path) -> bytes:
-    """Return what a file holds; of a pipe or a device nothing is read. Raises OSError."""
+def content(path: Path, bytes_max: int, what: str) -> bytes:
+    """Return what a file holds; of a pipe or a device nothing is read.
+
+    Raises OSError, and InputError that it is no ``what`` where it is no file or is too large.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise InputError(f"{path} is no result of kraftfast bench: it is no file")
-        content = file.read(RESULT_BYTES_MAX + 1)
-    if len(content) > RESULT_BYTES_MAX:
-        raise InputError(f"{path} is no result of kraftfast bench: it is too large")
-    return content
+            raise InputError(f"{path} is no {what}: it is no file")
+        found = file.read(bytes_max + 1)
+    if len(found) > bytes_max:
+        raise InputError(f"{path} is no {what}: it is too large")
+    return found
 
 
 TYPES = {"name": str, "began_at": str, "plan": dict, "machine": dict, "complete": bool}
@@ -210,13 +252,32 @@ def default_folder() -> Path:
 
 
 def new_path(folder: Path, name: str) -> Path:
-    """Return a path for a result of that name that begins now; nothing is there."""
+    """Make an empty file for a result of that name that begins now; return its path.
+
+    Of two runs that begin in the same second each has its own. Raises StorageError.
+    """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:NAME_MAX].strip("-.") or "result"
     stem = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-{plain}"
     path, number = folder / f"{stem}{SUFFIX}", 2
-    while path.exists():
-        path, number = folder / f"{stem}-{number}{SUFFIX}", number + 1
-    return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error("cannot write", str(path), error) from None
+    while True:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            path, number = folder / f"{stem}-{number}{SUFFIX}", number + 1
+        except OSError as error:
+            raise storage_error("cannot write", str(path), error) from None
+        else:
+            return path
+
+
+def shown_keys(results: Iterable[Result]) -> list[str]:
+    """Return the keys that a table of results has: a rare one only where a line has it."""
+    lines = [line for each in results for run in each.runs for line in run.lines]
+    return [key for key in KEYS if key not in RARE or any(key in line for line in lines)]
 
 
 def collected(folder: Path) -> Iterator[tuple[Path, Result | InputError]]:

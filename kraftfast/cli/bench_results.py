@@ -14,6 +14,7 @@ from kraftfast.cli import options
 from kraftfast.errors import InputError
 
 if TYPE_CHECKING:
+    from kraftfast.bench.compare import Holding
     from kraftfast.bench.plan import Measure, Plan
     from kraftfast.bench.result import Result
 
@@ -136,6 +137,7 @@ def run_and_show(
     from kraftfast.cli.scratch import scratch_directory
 
     check_options(asked)
+    resume = None if resume is None else place_of_result(str(resume), folder)
     earlier = None if resume is None else of_same_plan(resume, table)
     path = resume or new_path(folder or default_folder(), asked.name)
     if not histograms.installed():
@@ -157,6 +159,8 @@ def run_and_show(
             if not quiet:
                 show_result(saved[0])
             click.echo(str(path), err=quiet)
+        elif resume is None:
+            path.unlink(missing_ok=True)  # a result of no run says nothing
 
 
 def of_same_plan(path: Path, table: dict[str, Any]) -> Result:
@@ -190,13 +194,14 @@ def show_progress(done: int, all_runs: int, measure: Measure, seconds: float) ->
 
 def show_result(result: Result) -> None:
     """Print the medians and ranges of a result."""
-    from kraftfast.bench.result import KEYS
+    from kraftfast.bench.result import runs_of, shown_keys
     from kraftfast.cli.show import put, table
 
-    made = table("measure", *KEYS, "runs")
+    keys = shown_keys([result])
+    made = table("measure", *keys, "runs")
     for measure in result.measures:
-        cells = [_spread(result.values(measure, key)) for key in KEYS]
-        made.add_row(measure, *cells, str(len(result.lines(measure))))
+        cells = [_spread(result.values(measure, key)) for key in keys]
+        made.add_row(measure, *cells, runs_of(len(result.lines(measure)), result.held(measure)))
     put(made)
 
 
@@ -279,12 +284,10 @@ def compare_results(
     medians, their ratio (second over first) with a 95 % bootstrap interval, and a verdict where it
     allows one.
     """
-    from kraftfast.bench.compare import compare, differences, missing
-
     if Path(first).is_dir() and Path(second).is_dir():
         both = Path(first), Path(second)
         result, measured = compare_checkouts(both, plan, directory, folder, as_json)
-        tell(compare(result, result, measured), [], fail_if_worse, as_json)
+        tell_of_checkouts(result, measured, fail_if_worse, as_json)
         return
     if plan is not None or directory is not None:
         raise click.UsageError("--plan and --dir belong to the comparison of two checkouts")
@@ -293,15 +296,44 @@ def compare_results(
     if (name is None) != (other_name is None):
         raise click.UsageError("name a measure of both, as RESULT::MEASURE, or of neither")
     pairs = None if name is None or other_name is None else [(name, other_name)]
-    lines = compare(one, other, pairs)
-    if not lines:
+    tell_of_results((first, one), (second, other), pairs, fail_if_worse, as_json)
+
+
+def tell_of_results(
+    first: tuple[str, Result],
+    second: tuple[str, Result],
+    pairs: list[tuple[str, str]] | None,
+    fail_if_worse: float | None,
+    as_json: bool,
+) -> None:
+    """Compare two results, by (place, result). Raises InputError where they share nothing."""
+    from kraftfast.bench.compare import compare, differences, holdings, missing
+
+    (place, one), (other_place, other) = first, second
+    lines, held = compare(one, other, pairs), holdings(one, other, pairs)
+    if not lines and not held:
         raise InputError(
-            f"nothing to compare: {first} measured {', '.join(one.measures) or 'nothing'}, "
-            f"{second} {', '.join(other.measures) or 'nothing'}"
+            f"nothing to compare: {place} measured {', '.join(one.measures) or 'nothing'}, "
+            f"{other_place} {', '.join(other.measures) or 'nothing'}"
         )
     for each in differences(one, other):
         click.echo(f"kraftfast bench compare: not the same: {each}", err=True)
-    tell(lines, missing(one, other, pairs), fail_if_worse, as_json)
+    tell(lines, missing(one, other, pairs), held, fail_if_worse, as_json)
+
+
+def tell_of_checkouts(
+    result: Result, pairs: list[tuple[str, str]], fail_if_worse: float | None, as_json: bool
+) -> None:
+    """Compare the two sides of one result. Raises InputError where they share nothing."""
+    from kraftfast.bench.checkouts import unpaired
+    from kraftfast.bench.compare import compare, holdings, missing
+
+    lacking = unpaired(result.measures) + missing(result, result, pairs)
+    lines, held = compare(result, result, pairs), holdings(result, result, pairs)
+    if not lines and not held:
+        told = "; ".join(lacking) or f"both measured {', '.join(result.measures) or 'nothing'}"
+        raise InputError(f"nothing to compare: {told}")
+    tell(lines, lacking, held, fail_if_worse, as_json)
 
 
 def compare_checkouts(
@@ -330,7 +362,13 @@ def compare_checkouts(
     return result, checkouts.pairs(result.measures)
 
 
-def tell(lines: list[Any], lacking: list[str], fail_if_worse: float | None, as_json: bool) -> None:
+def tell(
+    lines: list[Any],
+    lacking: list[str],
+    held: list[Holding],
+    fail_if_worse: float | None,
+    as_json: bool,
+) -> None:
     """Print a comparison; end with the exit code that ``--fail-if-worse`` asks for.
 
     Raises InputError where what it asks for cannot be said.
@@ -340,7 +378,7 @@ def tell(lines: list[Any], lacking: list[str], fail_if_worse: float | None, as_j
             click.echo(json.dumps(asdict(line)))
     else:
         show_comparison(lines)
-    for text in lacking:
+    for text in (*lacking, *held):
         click.echo(f"kraftfast bench compare: {text}", err=True)
     if fail_if_worse is None:
         return
@@ -348,6 +386,8 @@ def tell(lines: list[Any], lacking: list[str], fail_if_worse: float | None, as_j
         click.get_current_context().exit(WORSE)
     if lacking or any(line.is_open for line in lines):
         raise InputError("it cannot be said whether the second is worse: not all has a verdict")
+    if any(each.is_worse for each in held):
+        raise InputError("it cannot be said whether the second is worse: it held a rate less often")
 
 
 def _named(text: str, folder: Path | None) -> tuple[Result, str | None]:
@@ -361,12 +401,19 @@ def _named(text: str, folder: Path | None) -> tuple[Result, str | None]:
 
 def named_result(place: str, folder: Path | None) -> Result:
     """Return the result at a path, or with that name in the folder of results."""
-    from kraftfast.bench.result import default_folder, load
+    from kraftfast.bench.result import load
+
+    return load(place_of_result(place, folder))
+
+
+def place_of_result(place: str, folder: Path | None) -> Path:
+    """Return the path that a result's name stands for."""
+    from kraftfast.bench.result import default_folder
 
     path = Path(place)
     if not path.exists() and path.name == place:
-        path = (folder or default_folder()) / place
-    return load(path)
+        return (folder or default_folder()) / place
+    return path
 
 
 def show_comparison(lines: list[Any]) -> None:

@@ -53,6 +53,7 @@ def test_each_measure_is_run_for_both_one_behind_the_other() -> None:
     ]  # fmt: skip
     names = ["first, floor", "second, floor", "first, x: part"]
     assert checkouts.pairs(names) == [("first, floor", "second, floor")]
+    assert checkouts.unpaired(names) == ["only the first has 'x: part'"]
 
 
 @pytest.mark.processes

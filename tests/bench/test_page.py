@@ -65,6 +65,32 @@ def test_medians_and_ranges() -> None:
     assert table.rows == [["a", "102 (100–105)", "100", "300", "-", "-", "6"]]
 
 
+def rate(held: list[bool]) -> list[list[dict[str, Any]]]:
+    """Return repetitions of a rate: held or not."""
+    lost = {"p50_us": None, "p99_us": None}
+    return [[line("load", 5.0, held=each) | ({} if each else lost)] for each in held]
+
+
+def test_a_rate_that_was_not_always_held_is_told() -> None:
+    found = {"a": rate([True] * 3 + [False]), "b": rate([True, False]), "c": rate([True])}
+    (table,) = sections(result(found))["Summary"].tables
+    assert [[row[2], row[-1]] for row in table.rows] == [
+        ["100", "held in 3 of 4"], ["-", "held in 1 of 2"], ["100", "1"],
+    ]  # fmt: skip
+    assert "where most did not, there are none" in sections(result(found))["Summary"].texts[0]
+    one, other = result({"a": rate([True] * 10)}), result({"a": rate([True, False] * 5)})
+    told = sections(one, other)["From A to B"]
+    assert "'a' was held in 10 of 10 and 5 of 10 repetitions." in told.texts[-1]
+    assert not any("No difference" in each for each in told.texts)
+    assert any(each.startswith("only the first has p50_us of 'a'") for each in told.notes)
+
+
+def test_an_idle_quorum_has_its_own_column() -> None:
+    idle = result({"idle": [[{"mode": "idle", "core_percent": 2.5}]], "c": rate([True])})
+    (table,) = sections(idle)["Summary"].tables
+    assert table.head[-2] == "% of a processor" and table.rows[0][-2] == "2.5"
+
+
 def test_facts_that_differ_are_named() -> None:
     one, other = result({}), result({}, machine={"cpu": "b"}, complete=False)
     notes = sections(one, other)["Machine"].notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 from pathlib import Path
@@ -9,11 +10,20 @@ from typing import Any
 
 import pytest
 
+import kraftfast.bench.result
 from kraftfast.bench import plan
-from kraftfast.bench.compare import compare, differences, interval, missing, verdict
+from kraftfast.bench.compare import compare, differences, holdings, interval, missing, verdict
 from kraftfast.bench.machine import facts
-from kraftfast.bench.result import Result, Run, collected, default_folder, load, new_path
-from kraftfast.errors import InputError
+from kraftfast.bench.result import (
+    Result,
+    Run,
+    collected,
+    default_folder,
+    load,
+    new_path,
+    shown_keys,
+)  # fmt: skip
+from kraftfast.errors import InputError, StorageError
 
 MEASURE = '[[measure]]\ncommand = "floor"\n'
 
@@ -69,6 +79,10 @@ def test_what_is_no_result_is_named(text: str, told: str, tmp_path: Path) -> Non
     result(a=[1.0]).save(tmp_path / "y.json")
     found = dict(collected(tmp_path))
     assert isinstance(found[path], InputError) and isinstance(found[tmp_path / "y.json"], Result)
+
+
+def test_the_examples_of_docstrings() -> None:
+    assert doctest.testmod(kraftfast.bench.result) == (0, 1), "failed, attempted"
 
 
 def test_results_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,3 +235,62 @@ def test_facts_are_plain_values(tmp_path: Path) -> None:
     found: dict[str, Any] = facts(str(tmp_path))
     assert json.loads(json.dumps(found)) == found and found["processors"] >= 1
     assert found["filesystem"] and found["kernel"] and found["crc32c"]
+
+
+def rate(held: list[bool], us: float = 500.0) -> Result:
+    """Return a result of one rate, by repetition: held or not."""
+    lines = [
+        {"records_per_s": 1e5, "held": each, "p50_us": us if each else None, "p99_us": None}
+        for each in held
+    ]
+    runs = [Run("load", number, "", 0.0, 0.0, [line]) for number, line in enumerate(lines)]
+    return Result("n", "", {}, {}, runs, True)
+
+
+def test_a_rate_that_most_did_not_hold_has_no_times() -> None:
+    always, often, half = rate([True] * 10), rate([True] * 6 + [False] * 4), rate([True, False] * 5)
+    assert [each.held("load") for each in (always, often, half)] == [(10, 10), (6, 10), (5, 10)]
+    assert [len(each.values("load", "p50_us")) for each in (always, often, half)] == [10, 6, 0]
+    assert len(half.values("load", "records_per_s")) == 10
+    assert result(a=[1.0]).held("a") is None
+
+
+def test_how_often_a_rate_was_held_is_compared() -> None:
+    always, often = rate([True] * 10), rate([True] * 6 + [False] * 4)
+    (worse,), (better,) = holdings(always, often), holdings(often, always)
+    assert str(worse) == "'load' was held in 10 of 10 and 6 of 10 repetitions"
+    assert worse.is_worse and not better.is_worse
+    assert holdings(always, rate([True] * 5)) == []
+    assert missing(always, rate([True, False] * 5)) == ["only the first has p50_us of 'load'"]
+
+
+def test_no_pairs_are_none() -> None:
+    both = result(a=[1.0] * 6)
+    assert compare(both, both, []) == [] == missing(both, both, []) == holdings(both, both, [])
+
+
+def test_a_rare_key_is_shown_where_it_is_there() -> None:
+    idle = Result("n", "", {}, {}, [Run("idle", 0, "", 0.0, 0.0, [{"core_percent": 2.0}])] * 5)
+    busy = Result("n", "", {}, {}, [Run("idle", 0, "", 0.0, 0.0, [{"core_percent": 3.0}])] * 5)
+    (line,) = compare(idle, busy)
+    assert (line.key, line.verdict) == ("core_percent", "worse")
+    assert "core_percent" in shown_keys([idle]) and "core_percent" not in shown_keys([rate([True])])
+
+
+def test_two_runs_of_a_second_have_a_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraftfast.bench.result.time.strftime", lambda *_: "now")
+    first, second = new_path(tmp_path / "new", "a"), new_path(tmp_path / "new", "a")
+    assert (first.name, second.name) == ("now-a.json", "now-a-2.json") and first.exists()
+    with pytest.raises(StorageError, match="cannot write"):
+        new_path(first / "x", "a")
+
+
+def test_a_result_goes_on_on_its_own_machine_only(tmp_path: Path) -> None:
+    table = {"measure": [{"command": "floor"}]}
+    asked, saved = plan.of_table(table, "p"), []
+    earlier = Result("p", "", table, facts(str(tmp_path)) | {"cpu": "other", "old": 1}, [])
+    with pytest.raises(InputError, match="cpu was 'other' and is .*; old was 1 and is None"):
+        plan.run(asked, table, str(tmp_path), saved.append, lambda *_: None, earlier)
+    assert saved == []

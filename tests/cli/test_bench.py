@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from kraftfast.bench import checkouts
 from kraftfast.bench.disk import Cell, verdict
+from kraftfast.bench.machine import facts
 from kraftfast.bench.result import Result, Run
+from kraftfast.cli import bench_results, root
 from tests.cli.kit import ROOT, environment, fails, run
 
 pytestmark = pytest.mark.processes
@@ -302,3 +305,58 @@ def test_a_plan_that_fails_keeps_what_it_has(tmp_path: Path) -> None:
     assert b"cut short after 1 of 10 runs" in done.stderr
     (path,) = results.iterdir()
     assert not json.loads(path.read_text())["complete"]
+
+
+HELD: dict[str, Any] = {"records_per_s": 5.0, "p50_us": 5.0, "held": True}
+LOST = HELD | {"p50_us": None, "held": False}
+
+
+@pytest.mark.parametrize(
+    "second, code, told",
+    [
+        ([HELD] * 6, 0, ""),
+        ([HELD | {"p50_us": None}] * 6, 3, "only the first has p50_us of 'first, a'"),
+        ([HELD | {"part": "x"}] * 6, 3, "nothing to compare: only the first has 'a'; only the se"),
+        ([HELD] * 5 + [LOST], 3, "less often"),
+        ([LOST] * 6, 3, "was held in 6 of 6 and 0 of 6"),
+    ],
+)
+def test_what_a_side_lacks_is_no_pass(
+    second: list[dict[str, Any]],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [("first, a", HELD)] * 6 + [("second, a", each) for each in second]
+    runs = [Run(name, number, "", 0.0, 0.0, [each]) for number, (name, each) in enumerate(lines)]
+    result = Result("compare", "", {}, {}, runs, True)
+    measured = result, checkouts.pairs(result.measures)
+    monkeypatch.setattr(bench_results, "compare_checkouts", lambda *_: measured)
+    place = str(tmp_path)
+    assert root.run(["bench", "compare", place, place, "--fail-if-worse", "5"]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_a_result_goes_on_by_its_name_and_no_other_machine(tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text('repeat = 1\n[[measure]]\ncommand = "floor"\ntotal = 1\n')
+    table = {"repeat": 1, "measure": [{"command": "floor", "total": 1}]}
+    asked = ("bench", "run", plan, "--results", results, "--dir", tmp_path, "--resume", "a.json")
+    Result("plan", "", table, facts(str(tmp_path)), []).save(results / "a.json")
+    done = run(*asked)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((results / "a.json").read_text())["complete"]
+    Result("plan", "", table, facts(str(tmp_path)) | {"cpu": "other"}, []).save(results / "a.json")
+    assert "cpu was 'other' and is " in fails(run(*asked), 3)
+    assert [each.name for each in results.iterdir()] == ["a.json"]
+
+
+def test_a_plan_cut_short_before_its_first_run_leaves_nothing(tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text('[[measure]]\ncommand = "throughput"\ntotal = 900_000_000\n')
+    fails(run("bench", "matrix", "floor", "--over", "total=1", "--dir", plan / "x",
+              "--results", results), 30)  # fmt: skip
+    done = run("bench", "run", plan, "--results", results, "--dir", tmp_path)
+    assert done.returncode == 31 and not list(results.iterdir())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.compare import Comparison, compare, interval, missing
+from kraftfast.bench.compare import Comparison, compare, holdings, interval, missing
 from kraftfast.bench.page.drawing import Colours
 from kraftfast.bench.page.of_results import NAMES
 from kraftfast.bench.page.parts import Entry, Picture, Section, Table
@@ -48,7 +48,7 @@ def changes(entries: list[Entry]) -> Iterator[Section]:
         with np.errstate(all="ignore"):  # of absurd figures: their ratios are left out
             pairs = [(name, name) for name in _shared(first, other)[:COMPARED_MAX]]
             lines = compare(first.result, other.result, pairs)
-        if lines:
+        if lines or holdings(first.result, other.result):
             yield _change(first, other, lines)
 
 
@@ -59,14 +59,20 @@ def _shared(first: Entry, other: Entry) -> list[str]:
 def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
     shown = [each for each in lines if each.verdict in ("better", "worse")]
     told = [f"{each.measure!r} {NAMES.get(each.key, each.key)} {each.verdict}" for each in shown]
-    shared = len(_shared(first, other))
+    shared, held = len(_shared(first, other)), holdings(first.result, other.result)
     texts = [
         f"The medians of {other.letter} divided by those of {first.letter}, with a 95 % bootstrap "
         f"interval. Records a second are better above 1, times below it. A verdict needs an "
         f"interval without 1 and five repetitions on both sides; one line in twenty has one by "
         f"chance.",
-        f"Shown: {'; '.join(told[:12])}." if told else "No difference is shown.",
     ]
+    if told or not held:
+        texts.append(f"Shown: {'; '.join(told[:12])}." if told else "No difference is shown.")
+    if held:
+        texts.append(
+            f"A rate was not held as often by both, so their times are of other repetitions: "
+            f"{'; '.join(map(str, held[:12]))}."
+        )
     rows = [
         [each.measure, NAMES.get(each.key, each.key), figure(each.first), figure(each.second),
          *_shown(each), each.verdict]

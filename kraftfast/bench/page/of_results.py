@@ -13,7 +13,7 @@ from kraftfast.bench.page.parts import Entry, Picture, Section, Table
 from kraftfast.bench.page.reading import number
 from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
 from kraftfast.bench.page.texts import figure, spread
-from kraftfast.bench.result import KEYS
+from kraftfast.bench.result import runs_of, shown_keys
 
 DIFFERENCES_MAX = 40
 NAMES = {
@@ -22,6 +22,7 @@ NAMES = {
     "p99_us": "p99, µs",
     "p999_us": "p99.9, µs",
     "cpu_s_per_million_records": "CPU s per million records",
+    "core_percent": "% of a processor",
 }
 
 
@@ -76,10 +77,12 @@ def _once(texts: list[str]) -> list[str]:
 
 def summary(entries: list[Entry]) -> Iterator[Section]:
     """Yield the medians and ranges of each measure."""
-    rows, commands = [], []
+    rows, commands, partly = [], [], False
+    keys = shown_keys(each.result for each in entries)
     for each, measure in _by_measure(entries):
-        cells = [spread(each.values(measure, key)) for key in KEYS]
-        rows.append([each.named(measure), *cells, str(len(each.repetitions[measure]))])
+        cells, held = [spread(each.values(measure, key)) for key in keys], each.held(measure)
+        partly = partly or (held is not None and held[0] < held[1])
+        rows.append([each.named(measure), *cells, runs_of(len(each.repetitions[measure]), held)])
         commands.append(each.command(measure))
     if not rows:
         yield Section("Summary", ["Nothing has been measured yet."])
@@ -88,7 +91,12 @@ def summary(entries: list[Entry]) -> Iterator[Section]:
         "The median of all repetitions, and their range in brackets. A measure that tries several "
         "ways counts with the best of them. A percentile of too few samples is left out."
     )
-    head = ["measure", *(NAMES.get(key, key) for key in KEYS), "runs"]
+    if partly:
+        text += (
+            " Of a rate that was not always held, the times are those of the repetitions that held "
+            "it; where most did not, there are none."
+        )
+    head = ["measure", *(NAMES.get(key, key) for key in keys), "runs"]
     yield Section("Summary", [text], tables=[Table(head, rows)], commands=_once(commands))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kraftfast.bench.page.reading import dicts, numbers
 from kraftfast.bench.plan import Measure, combinations
-from kraftfast.bench.result import Result
+from kraftfast.bench.result import TIMES, Held, Result, held_in, mostly
 from kraftfast.errors import InputError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -93,9 +93,15 @@ class Entry:
     def values(self, measure: str, key: str) -> list[float]:
         """Return what each repetition measured, the best of its lines, as far as a picture can show
         it."""
+        if key in TIMES and not mostly(self.held(measure)):
+            return []
         best = max if key == "records_per_s" else min
         found = (numbers(lines, key) for lines in self.repetitions[measure])
         return [best(values) for values in found if values]
+
+    def held(self, measure: str) -> Held | None:
+        """Return how often a rate was held; None of a measure that has none."""
+        return held_in(self.repetitions[measure])
 
     def command(self, measure: str) -> str:
         """Return the command that measured it; what the plan says, where that is no command."""
