@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import InvalidOption
+from kraftfast.errors import InputError, InvalidOption
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +33,7 @@ def to_pandas(result: Result) -> pandas.DataFrame:
 
 
 def to_arrow(result: Result) -> pyarrow.Table:
-    """Return a table. Raises InvalidOption without pyarrow."""
+    """Return a table. Raises InvalidOption without pyarrow, InputError for a text that is none."""
     try:
         import pyarrow
     except ImportError:
@@ -45,12 +45,15 @@ def to_arrow(result: Result) -> pyarrow.Table:
         float: pyarrow.float64(),
         str: pyarrow.string(),
     }
-    made = {
-        name: pyarrow.array(cast(values), kinds[kind_of(values)])
-        for name, values in columns(result).items()
-    }
     metadata = {"kraftfast": json.dumps(facts(result))}
-    return pyarrow.table(made).replace_schema_metadata(metadata)
+    try:
+        made = {
+            name: pyarrow.array(cast(values), kinds[kind_of(values)])
+            for name, values in columns(result).items()
+        }
+        return pyarrow.table(made).replace_schema_metadata(metadata)
+    except UnicodeEncodeError:
+        raise InputError("no table: a text of the result is no UTF-8 (a lone surrogate)") from None
 
 
 def facts(result: Result) -> dict[str, Any]:

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kraftfast.bench.machine import facts
-from kraftfast.bench.result import Result, Run
+from kraftfast.bench.result import Result, Run, content
 from kraftfast.bench.sustained import machine_stolen_s
 from kraftfast.errors import InputError, KraftfastError, TimedOut
 
@@ -26,6 +27,8 @@ COMMANDS = (
     "consume", "recover", "start", "idle", "failover",
 )  # fmt: skip
 NOT_OPTIONS = ("name", "command")
+PLAN_BYTES_MAX = 1 << 20
+TOO_LONG = "it has a number of too many digits"
 REPEAT_MAX = 10_000
 MEASURES_MAX = 10_000
 KEY = re.compile("[a-z][a-z0-9_-]*")
@@ -63,10 +66,28 @@ class Measure:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"measure {number}: its name is {name!r}")
         options: list[str] = []
-        for key, value in table.items():
-            if key not in NOT_OPTIONS:
-                options += _option(key, value, name)
+        asked = [key for key in table if key not in NOT_OPTIONS]
+        for key in asked:
+            options += _option(key, table[key], name)
+        for key in twice(asked):
+            raise InputError(f"measure {name!r}: {key} is given twice")
         return cls(name, command, tuple(options))
+
+
+def twice(keys: Iterable[str]) -> list[str]:
+    """Return the keys that name an option which one before them names, too.
+
+    >>> twice(["record-size", "window", "record_size"])
+    ['record_size']
+    """
+    seen: set[str] = set()
+    found = []
+    for key in keys:
+        plain = key.replace("_", "-")
+        if plain in seen:
+            found.append(key)
+        seen.add(plain)
+    return found
 
 
 def _option(key: str, value: Any, measure: str) -> list[str]:
@@ -104,15 +125,22 @@ class Plan:
 def read(path: Path) -> tuple[Plan, dict[str, Any]]:
     """Read a plan; return it and what the file says. Raises InputError."""
     try:
-        table = tomllib.loads(path.read_bytes().decode())
+        table = tomllib.loads(content(path, PLAN_BYTES_MAX, "plan").decode())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path} is no plan: it is nested too deep") from None
+    except ValueError:  # Python reads and writes integers of some thousands of digits only
+        raise InputError(f"{path} is no plan: {TOO_LONG}") from None
+    stem = path.stem.encode(errors="replace").decode()  # a result is UTF-8, not any file's name
     try:
-        return of_table(table, path.stem), table
+        return of_table(table, stem), table
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    except ValueError:
+        raise InputError(f"{path} is no plan: {TOO_LONG}") from None
 
 
 def combinations(table: Any) -> Iterator[Any]:
@@ -151,9 +179,8 @@ def of_table(table: dict[str, Any], stem: str) -> Plan:
     if len(tables) > MEASURES_MAX:
         raise InputError(f"it has {len(tables)} measures, {MEASURES_MAX} at most")
     measures = tuple(Measure.of(each, number) for number, each in enumerate(tables, 1))
-    names = [each.name for each in measures]
-    for each in names:
-        if names.count(each) > 1:
+    for each, count in Counter(each.name for each in measures).items():
+        if count > 1:
             raise InputError(f"two measures are called {each!r}")
     return Plan(name, repeat, measures)
 

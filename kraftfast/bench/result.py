@@ -113,7 +113,7 @@ class Result:
     def to_arrow(self) -> pyarrow.Table:
         """Return a table as of :meth:`to_pandas`; the metadata of its schema has the rest.
 
-        Raises InvalidOption without pyarrow.
+        Raises InvalidOption without pyarrow, InputError where a text is none to Arrow.
         """
         from kraftfast.bench.frames import to_arrow
 

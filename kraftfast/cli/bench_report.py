@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kraftfast.cli.bench_results import named_result, results_folder
+from kraftfast.cli.bench_results import named_result, place_of_result, results_folder
 from kraftfast.errors import InputError, InvalidOption
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kraftfast.bench.page.parts import Picture
 
 PAGE = "report.html"
+HEAD_BYTES = 4096
+"""Within so many the title of a page stands."""
 QUIET_S = 2.0
 """What takes longer tells how far it is."""
 
@@ -50,7 +52,7 @@ def write_report(
     from kraftfast.bench.page import Page, drawing
     from kraftfast.bench.page.texts import plain
 
-    check_output(output)
+    check_output(output, [place_of_result(each, folder) for each in results])
     if pictures is not None and pictures.exists() and not pictures.is_dir():
         raise InputError(f"cannot write into {pictures}: it is no directory")
     page = Page([(each, named_result(each, folder)) for each in results])
@@ -94,10 +96,11 @@ class Progress:
         self._done += 1
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, results: list[Path]) -> None:
     """Raise InputError if no page can be written there, before anything is drawn.
 
-    What is there already must be a file: a device would be replaced by the page.
+    What is there already must be an earlier page, an empty file, or have the name that a page has:
+    anything else would be lost, a result above all.
     """
     try:
         mode = os.stat(path).st_mode
@@ -109,6 +112,23 @@ def check_output(path: Path) -> None:
         raise InputError(f"cannot write {path}: it is no file")
     if not os.path.isdir(path.parent):
         raise InputError(f"cannot write {path}: there is no directory {path.parent}")
+    for each in results:
+        if os.path.exists(each) and os.path.exists(path) and os.path.samefile(each, path):
+            raise InputError(f"cannot write {path}: it is a result, which the page would replace")
+    if path.name != PAGE and os.path.exists(path) and not _may_be_replaced(path):
+        raise InputError(f"cannot write {path}: it is no page of kraftfast bench report")
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Return whether a file is empty or an earlier page. Raises InputError."""
+    from kraftfast.bench.page import TITLE
+
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {_reason(error)}") from None
+    return not head or f"<title>{TITLE}".encode() in head
 
 
 def write(path: Path, text: str) -> None:

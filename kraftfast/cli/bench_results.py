@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -114,6 +115,8 @@ def run_matrix(
     """
     from kraftfast.bench import plan as plans
 
+    for key in plans.twice(key for key, _ in over):
+        raise click.UsageError(f"--over {key} is given twice: give it all its values at once")
     table = {
         "name": f"matrix {command}",
         "repeat": repeat,
@@ -411,7 +414,7 @@ def place_of_result(place: str, folder: Path | None) -> Path:
     from kraftfast.bench.result import default_folder
 
     path = Path(place)
-    if not path.exists() and path.name == place:
+    if not os.path.exists(path) and path.name == place:
         return (folder or default_folder()) / place
     return path
 

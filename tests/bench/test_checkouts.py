@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -38,9 +40,73 @@ def test_what_is_none_and_what_does_not_build_is_said(tmp_path: Path) -> None:
         checkouts.digest(tmp_path)
     told: list[str] = []
     broken = checkout(tmp_path / "broken")
-    with pytest.raises(KraftfastError, match="broken cannot be installed"):
+    with pytest.raises(
+        KraftfastError, match="broken cannot be installed: setup.py: no comp"
+    ) as why:
         checkouts.python_of(broken, tmp_path / "environments", told.append)
     assert told and not list((tmp_path / "environments").glob("*/installed"))
+    (log,) = (tmp_path / "environments").glob("*.log")
+    assert str(log) in str(why.value) and "setup.py: no compiler 1" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    "lines, told",
+    [
+        (
+            "╰─> [3 lines of output]|a|x.c:1: error: no ;|b|[end of output]|ERROR: Failed",
+            "x.c:1: err",
+        ),
+        (
+            "ERROR: no space|note: This error is no problem with pip.|[notice] a pip",
+            "ERROR: no space",
+        ),
+        ("killed", "killed"),
+        ("", ""),
+    ],
+)
+def test_why_a_build_fails(lines: str, told: str) -> None:
+    found = checkouts.reason(lines.replace("|", "\n  "))
+    assert found.startswith(told) and bool(found) is bool(told)
+
+
+def test_what_a_comparison_writes_is_no_source(tmp_path: Path) -> None:
+    one = checkout(tmp_path / "a")
+    before = set(checkouts.sources(one))
+    environments = one / "results" / "environments"
+    name = checkouts.digest(one, environments)
+    environments.mkdir(parents=True)
+    (environments / "x").touch()
+    (one / "results" / "r.json").touch()
+    assert set(checkouts.sources(one, environments)) == before
+    assert checkouts.digest(one, environments) == name
+    (one / "results" / "kept.py").touch()
+    assert checkouts.digest(one, environments) != name
+    assert one / "results" / "kept.py" in set(checkouts.sources(one, environments))
+
+
+def test_only_files_are_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = checkout(tmp_path / "a")
+    before = set(checkouts.sources(one))
+    os.mkfifo(one / "pipe")
+    monkeypatch.chdir(one)  # the address of a socket is short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("s")
+    (one / "zero").symlink_to("/dev/zero")
+    assert set(checkouts.sources(one)) == before and checkouts.digest(one)
+
+
+def test_a_copy_does_not_hold_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = checkout(tmp_path / "a")
+    copied: list[Path] = []
+
+    def stop(command: list[str], place: Path, log: Path) -> None:
+        copied.extend(each for each in log.parent.rglob("*") if each.is_file())
+        raise KraftfastError("enough")
+
+    monkeypatch.setattr(checkouts, "_run", stop)
+    with pytest.raises(KraftfastError, match="enough"):
+        checkouts.python_of(one, one / "results" / "environments", lambda _: None)
+    assert sorted(each.name for each in copied) == ["__init__.py", "setup.py"]
 
 
 def test_each_measure_is_run_for_both_one_behind_the_other() -> None:

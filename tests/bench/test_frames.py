@@ -92,3 +92,10 @@ def test_a_library_that_is_missing_is_one_line(
     with pytest.raises(InvalidOption) as caught:
         getattr(some(), call)()
     assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [{"text": "\ud800"}, {"\ud800": 1}], ids=["value", "key"])
+def test_a_text_that_is_none_to_arrow_is_told(more: dict[str, object]) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(InputError, match="lone surrogate"):
+        result({"a": [[line("throughput", 5.0, **more)]]}).to_arrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import xml.etree.ElementTree as xml
 from collections import Counter
@@ -14,6 +15,7 @@ from kraftfast.bench.page import Page
 from kraftfast.bench.page.drawing import LIGHT, MARKERS, inline, save
 from kraftfast.bench.page.parts import Picture
 from kraftfast.bench.page.texts import plain
+from kraftfast.errors import DiskFull
 from tests.bench.results import full, repeated, result
 
 pytest.importorskip("matplotlib")
@@ -129,6 +131,23 @@ def test_pictures_as_files(tmp_path: Path) -> None:
     text = svg.read_text()
     assert xml.fromstring(text.encode()).tag.endswith("svg") and "a &amp; b" in text
     assert LIGHT.series[0] in text and MARKERS.series[0] not in text
+
+
+def test_a_picture_that_cannot_be_written_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (picture,) = Page([("a", result({"a": repeated("throughput", 5.0)}))]).pictures
+    before = [path.read_bytes() for path in save(picture, tmp_path)]
+
+    def half(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(DiskFull):
+        save(picture, tmp_path)
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir(), reverse=True)] == before
 
 
 def test_the_users_own_settings_of_matplotlib_do_not_matter(

@@ -83,6 +83,7 @@ def test_what_is_no_result_is_named(text: str, told: str, tmp_path: Path) -> Non
 
 def test_the_examples_of_docstrings() -> None:
     assert doctest.testmod(kraftfast.bench.result) == (0, 1), "failed, attempted"
+    assert doctest.testmod(plan) == (0, 2), "failed, attempted"
 
 
 def test_results_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,3 +295,38 @@ def test_a_result_goes_on_on_its_own_machine_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cpu was 'other' and is .*; old was 1 and is None"):
         plan.run(asked, table, str(tmp_path), saved.append, lambda *_: None, earlier)
     assert saved == []
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (MEASURE + f"total = {'9' * 6000}", "too many digits"),
+        (MEASURE + f"total = 0x{'f' * 6000}", "too many digits"),
+        (f"repeat = 0x{'f' * 6000}\n" + MEASURE, "too many digits"),
+        ("x = " + "[" * 9000 + "]" * 9000, "nested too deep"),
+        ("#" * (plan.PLAN_BYTES_MAX + 1), "it is too large"),
+        (MEASURE + "record-size = 1\nrecord_size = 2", "record_size is given twice"),
+    ],
+    ids=["decimal", "hex", "repeat", "deep", "large", "twice"],
+)
+def test_a_plan_has_bounds(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=told) as caught:
+        plan.read(path)
+    assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+def test_only_a_file_is_a_plan(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.toml", Path("/dev/zero")):
+        with pytest.raises(InputError, match="is no plan: it is no file"):
+            plan.read(path)
+
+
+def test_a_name_that_is_no_text_does_not_spoil_the_result(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.toml")
+    path.write_text(MEASURE)
+    asked, table = plan.read(path)
+    Result(asked.name, "", table, {}, []).save(tmp_path / "r.json")
+    assert load(tmp_path / "r.json").name == "caf?"

@@ -360,3 +360,36 @@ def test_a_plan_cut_short_before_its_first_run_leaves_nothing(tmp_path: Path) ->
               "--results", results), 30)  # fmt: skip
     done = run("bench", "run", plan, "--results", results, "--dir", tmp_path)
     assert done.returncode == 31 and not list(results.iterdir())
+
+
+RESULT = Result("n", "", {}, {}, [Run("m", 0, "", 0.0, 0.0, [{"records_per_s": 5.0}])], True)
+
+
+def test_a_page_replaces_no_result_and_nothing_else_but_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RESULT.save(Path("keep.json"))
+    RESULT.save(Path("report.html"))
+    Path("other.html").write_text("<!doctype html><title>mine</title>")
+    Path("link").symlink_to("keep.json")
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    for result, output, told in (
+        ("keep.json", "keep.json", "it is a result"),
+        ("keep.json", "link", "it is a result"),
+        ("report.html", "report.html", "it is a result"),
+        ("report.html", "keep.json", "it is no page"),
+        ("keep.json", "other.html", "it is no page"),
+    ):
+        assert root.run(["bench", "report", result, "-o", output]) == 3
+        assert told in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    for _ in range(2):
+        assert root.run(["bench", "report", "keep.json", "-o", "page.html"]) == 0
+
+
+@pytest.mark.parametrize("second", ["record-size=1024", "record_size=1024"])
+def test_an_option_that_is_given_twice_is_refused(second: str, tmp_path: Path) -> None:
+    asked = ("bench", "matrix", "throughput", "--over", "record-size=100", "--over", second)
+    assert "is given twice" in fails(run(*asked, "--results", tmp_path / "r"), 2)
+    assert not (tmp_path / "r").exists()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import warnings
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,15 @@ def save(picture: Picture, folder: Path) -> list[Path]:
     paths = []
     for kind in ("svg", "png"):
         path = folder / f"{picture.name}.{kind}"
+        beside = path.with_name(f".{path.name}.new")
         content = _drawn(picture, LIGHT, kind)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            beside.write_bytes(content)
+            os.replace(beside, path)
         except OSError as error:
+            with suppress(OSError):
+                beside.unlink()
             raise storage_error("cannot write", str(path), error) from None
         paths.append(path)
     return paths
