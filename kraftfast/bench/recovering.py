@@ -53,5 +53,5 @@ def _line(after: str, quorum: Any, size: int, began: float) -> dict[str, Any]:
     return {
         "part": f"after {after}",
         "log_mib": round(size / (1 << 20), 1),
-        "seconds": round(took_s, 3),
+        "took_s": round(took_s, 3),
     }

@@ -28,10 +28,11 @@ NAME_MAX = 100
 """Characters of a plan's name that stand in the name of the file."""
 KEYS: Final = (
     "records_per_s", "p50_us", "p99_us", "p999_us", "cpu_s_per_million_records", "core_percent",
+    "took_s",
 )  # fmt: skip
 """What is compared: finite numbers from 0 on, or null. Of the first, more is better."""
-RARE: Final = ("core_percent",)
-"""Shown only where a measure has it: ``idle`` does."""
+RARE: Final = ("core_percent", "took_s")
+"""Shown only where a measure has it: ``idle`` and ``recover`` do."""
 TIMES: Final = ("p50_us", "p99_us", "p999_us")
 Held = tuple[int, int]
 """In how many repetitions a rate was held, and of how many."""

@@ -95,10 +95,10 @@ def test_consume(tmp_path: Path) -> None:
 
 def test_recover(tmp_path: Path) -> None:
     empty, clean, killed = lines_of("recover", "--dir", tmp_path, "--total", 1)
-    assert empty["log_mib"] == 0 < clean["log_mib"] and empty["seconds"] > 0
+    assert empty["log_mib"] == 0 < clean["log_mib"] and empty["took_s"] > 0
     assert clean["part"] == "after a clean stop" and clean["verified"]
     assert killed["part"] == "after kill -9 of all replicas" and killed["verified"]
-    assert 0 < clean["seconds"] < 60 and 0 < killed["seconds"] < 60
+    assert clean["took_s"] > 0 and killed["took_s"] > 0
     assert not list(tmp_path.iterdir())
 
 
