@@ -22,7 +22,7 @@ MADE_FILES = (".so", ".pyc")
 RESULT_FILES = (".json", ".json.new")
 LOG_CHARACTERS = 1 << 20
 """Of what a build that fails has written, the end is kept."""
-START_OF_BUILD, END_OF_BUILD = "╰─> [", "[end of output]"
+START_OF_BUILD, END_OF_BUILD = "lines of output]", "[end of output]"
 """As pip frames it."""
 WHOLE = "installed"
 BUILD_TIMEOUT_S = 3600.0
@@ -120,7 +120,7 @@ def reason(text: str) -> str:
     """
     lines = [each.strip() for each in text.splitlines() if each.strip()]
     ends = [at for at, each in enumerate(lines) if each == END_OF_BUILD]
-    starts = [at for at, each in enumerate(lines) if each.startswith(START_OF_BUILD)]
+    starts = [at for at, each in enumerate(lines) if each.endswith(START_OF_BUILD)]
     if starts and ends and starts[0] < ends[0]:
         lines = lines[starts[0] + 1 : ends[0]] or lines
     errors = [each for each in lines if "error" in each.lower() and "note:" not in each.lower()]
