@@ -99,8 +99,8 @@ class Progress:
 def check_output(path: Path, results: list[Path]) -> None:
     """Raise InputError if no page can be written there, before anything is drawn.
 
-    What is there already must be an earlier page, an empty file, or have the name that a page has:
-    anything else would be lost, a result above all.
+    What is there already must be an earlier page or an empty file: anything else would be lost, a
+    result above all.
     """
     try:
         mode = os.stat(path).st_mode
@@ -115,7 +115,7 @@ def check_output(path: Path, results: list[Path]) -> None:
     for each in results:
         if os.path.exists(each) and os.path.exists(path) and os.path.samefile(each, path):
             raise InputError(f"cannot write {path}: it is a result, which the page would replace")
-    if path.name != PAGE and os.path.exists(path) and not _may_be_replaced(path):
+    if os.path.exists(path) and not _may_be_replaced(path):
         raise InputError(f"cannot write {path}: it is no page of kraftfast bench report")
 
 

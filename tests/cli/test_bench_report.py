@@ -30,6 +30,9 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_page_and_its_pictures(saved: Path, kraftfast: Callable[..., Done]) -> None:
     asked = ("bench", "report", "results/one.json", "two.json", "--results", "results")
     (saved / "report.html").write_text("what was there")
+    done = kraftfast(*asked)
+    assert done.code == 3 and "is no page of kraftfast bench report" in done.err
+    (saved / "report.html").write_text("")
     done = kraftfast(*asked, "--pictures", "slides")
     assert done.code == 0 and done.err == ""
     told = done.out.splitlines()
