@@ -67,7 +67,7 @@ def test_each_scalar_arrives(key: str) -> None:
     [
         ("9464", ("127.0.0.1", 9464)),
         ("0", ("127.0.0.1", 0)),
-        (":9464", ("", 9464)),
+        ("0.0.0.0:9464", ("0.0.0.0", 9464)),
         ("[::1]:9464", ("::1", 9464)),
     ],
 )
@@ -111,6 +111,7 @@ def test_metadata_log_dir_comes_first() -> None:
         ("kraftfast.flush", "never", "one of deferred, parallel, adaptive"),
         ("kraftfast.metrics.listen", "host", "not host:port"),
         ("kraftfast.metrics.listen", "65536", "not host:port"),
+        ("kraftfast.metrics.listen", ":9464", "names no host"),
     ],
 )  # fmt: skip
 def test_what_is_refused(key: str, value: str, said: str) -> None:
