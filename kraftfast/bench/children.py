@@ -90,7 +90,7 @@ def wait_for_line(stdin: IO[str]) -> str:
     print(READY, flush=True)
     line = stdin.readline()
     if not line:
-        os._exit(1)  # the benchmark is gone: nobody wants the rest
+        os._exit(1)  # its benchmark has ended
     threading.Thread(target=_end_with_parent, args=(stdin,), daemon=True).start()
     return line
 

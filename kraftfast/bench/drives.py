@@ -155,12 +155,14 @@ class Drive:
         used, after = costs_since(spent, costs(self.quorum)), self.quorum.statuses()
         used += self.others
         counted.producer = self.producer
-        restarts = sum(before[id]["pid"] != after[id]["pid"] for id in before.keys() & after.keys())
+        restarts = sum(  # one that does not answer yet is being started
+            id not in after or after[id]["pid"] != status["pid"] for id, status in before.items()
+        )
         cpu_s = cpu_s_per_million(used, done.handed_over)
         flushes = sum(replica.flushes for replica in report.replicas(before, after))
         line: dict[str, Any] = {
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
-            # of a process that is gone nobody knows what it used
+            # the processor time of a process that has ended is not known
             "cpu_s_per_million_records": None if restarts else cpu_s,
             **_of_batches(self.producer),
             **more,

@@ -25,7 +25,6 @@ from kraftfast.bench.open_loop import of_counts
 from kraftfast.bench.sustained import Cost, cost_of
 from kraftfast.link.stats import bucket_tops
 
-PRODUCERS_MAX = 64
 NUMBER_BITS = 40
 TIMEOUT_S = 180.0
 """For the end of what was under way, behind the time for the load."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 WINDOW = 32
 LOAD_WINDOW = 64
-RECORD_BYTES = 100
 SUSTAINED_PREPARE_MIB = 64.0
 LATENCY_FIXED: dict[str, Any] = {
     "window": 1,
@@ -78,19 +77,8 @@ def check_sustained(asked: dict[str, Any]) -> None:
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what is run, and on what."""
     decorators = [
-        click.option(
-            "--dir",
-            "directory",
-            type=options.DIRECTORY,
-            help="Measure below this directory [/var/tmp].",
-        ),
-        click.option(
-            "--record-size",
-            type=options.RECORD_BYTES,
-            default=RECORD_BYTES,
-            show_default=True,
-            help="Bytes of a value.",
-        ),
+        options.below,
+        options.record_size,
         click.option("--seconds", type=options.SECONDS, help="Measure for so long [5]."),
         click.option(
             "--total",
@@ -305,9 +293,7 @@ def show(mode: str, lines: list[dict[str, Any]], as_json: bool) -> None:
 
 
 @bench.command()
-@click.option(
-    "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
-)
+@options.below
 @click.option("--quick", is_flag=True, help="Fewer samples.")
 @options.as_json
 def disk(directory: str | None, quick: bool, as_json: bool) -> None:

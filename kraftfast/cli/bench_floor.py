@@ -12,7 +12,7 @@ from kraftfast.limits import BATCH_BYTES_MAX
 
 MIB = 1 << 20
 FILES = ("prepared", "growing", "again")
-TOTAL_MIB, KEPT_MIB, RECORD_BYTES, BATCH_BYTES, WINDOW, WINDOW_MAX = 256, 64, 100, 65536, 32, 4096
+TOTAL_MIB, KEPT_MIB, BATCH_BYTES, WINDOW, WINDOW_MAX = 256, 64, 65536, 32, 4096
 TOTAL_MIB_MAX = 1 << 20
 
 
@@ -23,16 +23,8 @@ def check(asked: dict[str, Any]) -> None:
 
 
 @click.command(cls=options.Checked, check=check)
-@click.option(
-    "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
-)
-@click.option(
-    "--record-size",
-    type=options.RECORD_BYTES,
-    default=RECORD_BYTES,
-    show_default=True,
-    help="Bytes of a value.",
-)
+@options.below
+@options.record_size
 @click.option(
     "--batch-bytes",
     type=options.Size(1, BATCH_BYTES_MAX),

@@ -41,9 +41,6 @@ results_folder = click.option(
 )
 
 
-directory_option = click.option(
-    "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
-)
 resume = click.option(
     "--resume",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -54,7 +51,7 @@ resume = click.option(
 
 @click.command("run")
 @click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
-@directory_option
+@options.below
 @resume
 @results_folder
 def run_plan(plan: Path, directory: str | None, resume: Path | None, folder: Path | None) -> None:
@@ -97,7 +94,7 @@ class Over(click.ParamType[Any]):
 @click.option(
     "--repeat", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Turns."
 )
-@directory_option
+@options.below
 @resume
 @results_folder
 def run_matrix(
@@ -268,7 +265,7 @@ def list_results(folder: Path | None, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="What two checkouts are measured with [throughput of 100 B and 1 KiB, latency; 5 turns].",
 )
-@directory_option
+@options.below
 @results_folder
 @options.as_json
 def compare_results(

@@ -13,22 +13,16 @@ import click
 
 from kraftfast.cli import options
 
-RECORD_BYTES, TOTAL_MIB, CONSUME_TOTAL_MIB = 100, 256.0, 64.0
+TOTAL_MIB, CONSUME_TOTAL_MIB = 256.0, 64.0
 TIMES_MAX = 10_000
-MILLION = 1_000_000
 MIB = 1 << 20
-REPLICAS_MAX_BUSY = 1024
+BUSY_MAX = 1024
 
 
 def quorum_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which quorum is measured, and where."""
     decorators = [
-        click.option(
-            "--dir",
-            "directory",
-            type=options.DIRECTORY,
-            help="Measure below this directory [/var/tmp].",
-        ),
+        options.below,
         options.voters("How many voters [3].", 3),
         options.durability,
         options.transport,
@@ -37,15 +31,6 @@ def quorum_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         command = decorator(command)  # type: ignore[operator]  # as in bench.load_options
     return command
-
-
-record_size = click.option(
-    "--record-size",
-    type=options.RECORD_BYTES,
-    default=RECORD_BYTES,
-    show_default=True,
-    help="Bytes of a value.",
-)
 
 
 def total(default: float) -> Callable[..., Any]:
@@ -128,7 +113,7 @@ def progress_of(what: str, all_of_them: int) -> Callable[[int], None]:
 
 @click.command()
 @quorum_options
-@record_size
+@options.record_size
 @total(CONSUME_TOTAL_MIB)
 @options.seconds("How long to append while the arrivals are timed.", 5.0)
 def consume(**asked: Any) -> None:
@@ -153,7 +138,7 @@ def consume(**asked: Any) -> None:
 
 @click.command()
 @quorum_options
-@record_size
+@options.record_size
 @total(TOTAL_MIB)
 def recover(**asked: Any) -> None:
     """How long a quorum takes until it can be read again: after a stop, and after kill -9 of all.
@@ -211,7 +196,7 @@ def check_failover(asked: dict[str, Any]) -> None:
 
 @click.command(cls=options.Checked, check=check_failover)
 @quorum_options
-@record_size
+@options.record_size
 @times("--kills", 20, "Kill the leader so often.")
 @times("--resets", 0, "Reset all connections of the leader so often; needs root and ss.")
 @click.option(
@@ -230,7 +215,7 @@ def check_failover(asked: dict[str, Any]) -> None:
 )
 @click.option(
     "--busy",
-    type=click.IntRange(0, REPLICAS_MAX_BUSY),
+    type=click.IntRange(0, BUSY_MAX),
     default=0,
     show_default=True,
     help="Meanwhile so many processes want a processor each.",

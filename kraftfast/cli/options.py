@@ -284,6 +284,16 @@ metrics_listen = click.option(
     metavar="[HOST:]PORT",
     help="Serve /metrics for Prometheus, /healthz and /readyz there [off; HOST 127.0.0.1].",
 )
+below = click.option(
+    "--dir", "directory", type=DIRECTORY, help="Measure below this directory [/var/tmp]."
+)
+record_size = click.option(
+    "--record-size",
+    type=RECORD_BYTES,
+    default=100,
+    show_default=True,
+    help="Bytes of a value.",
+)
 timeout = click.option(
     "--timeout",
     type=SECONDS,

@@ -54,6 +54,25 @@ def test_a_replica_that_was_killed_meanwhile_stands_in_the_line(
         assert line["cpu_s_per_million_records"] is None
 
 
+def test_a_replica_that_does_not_answer_at_the_end_stands_in_the_line(
+    quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses = quorum.statuses
+
+    def end_without_the_last() -> tuple[Run, dict[str, Any]]:
+        monkeypatch.setattr(
+            quorum, "statuses", lambda: {id: s for id, s in statuses().items() if id < 3}
+        )
+        return Run(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
+
+    with quorum.producer() as producer, watched(quorum) as views:
+        producer.append_wait(b"value", timeout=TIMEOUT_S)
+        _, line = Drive(quorum, producer, Rows(None, 100), views, ASKED)._observed(
+            end_without_the_last
+        )
+    assert line["restarts"] == 1 and line["cpu_s_per_million_records"] is None
+
+
 def test_stages_are_those_of_one_load(quorum: kraftfast.LocalQuorum) -> None:
     with quorum.producer() as producer, watched(quorum) as views:
         drive = Drive(quorum, producer, Rows(None, 100), views, ASKED)
