@@ -37,3 +37,11 @@ def test_every_kernel_is_in_the_baseline(script: Any) -> None:
     files = {path.name for path in (ROOT / "bench" / "kernels").glob("test_*.py")}
     assert {name.partition("::")[0] for name in kept["least_s"]} == files
     assert kept["machine"]["cpu"] and all(each > 0 for each in kept["least_s"].values())
+
+
+def test_they_are_timed_where_tests_are_divided_among_processes(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-n 2")
+    times = script.measure(script.KERNELS / "test_majority.py")
+    assert times and all(each > 0 for each in times.values())
