@@ -13,7 +13,7 @@ QUICK := tests/core/test_scenarios.py tests/core/test_roles.py tests/record test
 SANITIZED ?= tests/ring tests/record
 
 .DEFAULT_GOAL := help
-.PHONY: help build rebuild generate quick test one scenario rewrite seed sanitizers sanitized debug flame \
+.PHONY: help build rebuild generate quick test long one scenario rewrite seed sanitizers sanitized debug flame \
 	bench lint format docs packages
 
 help: ## list these commands
@@ -30,13 +30,16 @@ generate: ## write what is generated from other sources (a test sees that it is 
 	$(BIN)/python -m tools.generate
 
 quick: ## run the tests that need no processes, in under a minute
-	$(BIN)/python -m pytest -q -m 'not slow and not processes and not spark' $(QUICK)
+	$(BIN)/python -m pytest -q -m 'not slow and not long and not processes and not spark' $(QUICK)
 
-test: ## run all tests: about half an hour
+test: ## run the tests: about half an hour
 	$(BIN)/python -m pytest
 
+long: ## run the tests that `make test` leaves out: more seeds, more moments, further searches
+	$(BIN)/python -m pytest -m long
+
 one: ## run one test: make one TEST=tests/log/test_log.py::test_name
-	$(BIN)/python -m pytest -x -vv $(TEST)
+	$(BIN)/python -m pytest -x -vv -m '' $(TEST)
 
 scenario: ## run one scenario of tests/core/scenarios: make scenario SCENARIO=vote_grant
 	$(BIN)/python -m pytest -q tests/core/test_scenarios.py -k '$(SCENARIO)'

@@ -49,7 +49,9 @@ def test_what_means_nothing_is_refused_in_a_line(words: str) -> None:
     assert not list(ROOT.glob("*.lock"))
 
 
-@pytest.mark.parametrize("way", ["guided", "delays --delays 1"])
+@pytest.mark.parametrize(
+    "way", ["guided", pytest.param("delays --delays 1", marks=pytest.mark.long)]
+)
 def test_each_way_goes_on_with_new_states_and_counts_each_once(way: str, tmp_path: Path) -> None:
     path = tmp_path / "seen.npz"
     words = f"--setting rings --way {way} --walks 8 --seconds 100 --resume {path}".split()

@@ -69,6 +69,7 @@ def search(words: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_nothing_is_found_in_the_core() -> None:
     words = "--all --rounds 1 --walks 6 --beside 150 --seconds 300"
     told = search(words.split())

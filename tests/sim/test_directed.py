@@ -9,7 +9,7 @@ import pytest
 from tests.ahead import in_processes
 from tests.sim import directed
 
-SEEDS = range(3)
+SEEDS = 0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))
 
 
 @pytest.fixture(scope="module")

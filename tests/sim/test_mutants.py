@@ -175,7 +175,7 @@ def test_a_mutant_of_the_log_dies_of_the_history_told_for_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [""], ids=["none"])
-@pytest.mark.parametrize("matrix", ["log", "snapshots"])
+@pytest.mark.parametrize("matrix", [pytest.param("log", marks=pytest.mark.long), "snapshots"])
 def test_without_a_mutant_all_seeds_hold(matrix: str, name: str, outcome: Outcome) -> None:
     done = outcome(matrix, name)
     assert done.returncode == 0, done.stdout + done.stderr

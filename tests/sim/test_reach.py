@@ -245,7 +245,14 @@ def test_who_tells_of_other_epochs_than_its_log_holds_is_seen() -> None:
         check_epochs(leader, shadow)
 
 
-@pytest.mark.parametrize("how", ["power", "kill", "rot"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "kill",
+        pytest.param("power", marks=pytest.mark.long),
+        pytest.param("rot", marks=pytest.mark.long),
+    ],
+)
 def test_a_leader_that_was_cut_off_ends_when_it_cuts(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ print("mapped", r"{path}/spark-" in maps)
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_first_session_writes_it_and_the_next_one_maps_it(tmp_path: Path) -> None:
     if why_not():

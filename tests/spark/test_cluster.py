@@ -59,6 +59,7 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_workers_and_executors_are_killed_while_they_write(log: LogFiles, tmp_path: Path) -> None:
     small = {"stride_bytes": 1 << 20, "prepare_bytes": 1 << 20, "segment_bytes": 8 << 20}
     path = tmp_path / "quorum"
