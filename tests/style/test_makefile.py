@@ -13,7 +13,7 @@ from tests.style.sources import ROOT
 
 RULE = re.compile(r"^([a-z]+):", re.MULTILINE)
 PATH = re.compile(r"(?:tests|bench|\.ci)/[\w./]*\w")
-MODULE = re.compile(r"-m ([a-z][\w.]+)")
+MODULE = re.compile(r"python3? -m ([a-z][\w.]+)")
 TOOLS = ("pytest", "ruff", "mkdocs", "clang-format", "kraftfast")
 """What the recipes run from the virtual environment, beside Python."""
 
