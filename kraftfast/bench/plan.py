@@ -210,7 +210,7 @@ def run(
     todo = [turn for turn in plan.turns() if (turn[0], turn[1].name) not in done_before]
     for done, (number, measure) in enumerate(todo):
         progress(done, len(todo), measure, time.monotonic() - began)
-        result = result.with_run(_run(measure, number, directory))
+        result = result.with_run(run_once(measure, number, directory))
         save(result)
     result = Result(
         result.name, result.began_at, result.plan, result.machine, result.runs, complete=True
@@ -231,7 +231,8 @@ def _refuse_another(machine: dict[str, Any], here: dict[str, Any]) -> None:
         raise InputError(f"the result cannot be gone on with here: {'; '.join(changed)}")
 
 
-def _run(measure: Measure, number: int, directory: str) -> Run:
+def run_once(measure: Measure, number: int, directory: str) -> Run:
+    """Run a measure below a directory, as repetition ``number``. Raises MeasurementFailed."""
     python = measure.python or sys.executable
     command = [python, "-P", "-m", "kraftfast", "bench", measure.command, "--dir", directory]
     command += ["--json", *measure.options]

@@ -82,15 +82,19 @@ class Over(click.ParamType[Any]):
         return key, values.split(",")
 
 
-@click.command("matrix")
-@click.argument("command")
-@click.option(
+Values = tuple[tuple[str, list[str]], ...]
+"""Options of a command, and the values of each."""
+over = click.option(
     "--over",
     type=Over(),
     multiple=True,
-    required=True,
     help="An option of COMMAND and its values; several times for all combinations.",
 )
+
+
+@click.command("matrix")
+@click.argument("command")
+@over
 @click.option(
     "--repeat", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Turns."
 )
@@ -99,7 +103,7 @@ class Over(click.ParamType[Any]):
 @results_folder
 def run_matrix(
     command: str,
-    over: tuple[tuple[str, list[str]], ...],
+    over: Values,
     repeat: int,
     directory: str | None,
     resume: Path | None,
@@ -110,8 +114,18 @@ def run_matrix(
     As a plan with lists: matrix throughput --over record-size=100,1024 --over window=1,32. What
     was cut short goes on with --resume.
     """
+    run_and_show(*plan_of_matrix(command, over, repeat), directory, resume, folder)
+
+
+def plan_of_matrix(command: str, over: Values, repeat: int) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan of every combination, and what its file would say.
+
+    Raises UsageError, and InputError where the command has no such options.
+    """
     from kraftfast.bench import plan as plans
 
+    if not over:
+        raise click.UsageError("give an option and its values, such as --over window=1,32")
     for key in plans.twice(key for key, _ in over):
         raise click.UsageError(f"--over {key} is given twice: give it all its values at once")
     table = {
@@ -119,7 +133,20 @@ def run_matrix(
         "repeat": repeat,
         "measure": [{"command": command} | dict(over)],
     }
-    run_and_show(plans.of_table(table, "matrix"), table, directory, resume, folder)
+    plan = plans.of_table(table, "matrix")
+    check_options(plan)
+    return plan, table
+
+
+def keep(result: Result, folder: Path | None, quiet: bool) -> None:
+    """Save a result in the folder of results, and show it. Raises StorageError."""
+    from kraftfast.bench.result import default_folder, new_path
+
+    path = new_path(folder or default_folder(), result.name)
+    result.save(path)
+    if not quiet:
+        show_result(result)
+    click.echo(str(path), err=quiet)
 
 
 def run_and_show(

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from kraftfast.cli import options
+from kraftfast.cli.bench_results import Values, keep, over, plan_of_matrix, results_folder
 from kraftfast.cli.lazy import Group
 
 master = click.option(
@@ -178,13 +180,14 @@ def latency(
 
 @spark.command()
 @click.option("--seeds", metavar="A:B", help="Run these seeds of the simulator, B left out.")
+@click.option("--bench", metavar="COMMAND", help="Or `kraftfast bench COMMAND`, with --over.")
+@over
 @click.option(
-    "--bench", type=click.Choice(["throughput", "latency"]), help="Or a benchmark, by --set."
-)
-@click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE,VALUE",
-    help="An option of the benchmark; all combinations are run.",
+    "--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True,
+    help="How often each benchmark is run.",
 )  # fmt: skip
+@options.below
+@results_folder
 @click.option(
     "--backend", type=click.Choice(["process", "spark", "inline"]), default="process",
     show_default=True, help="Processes of this machine, Spark's executors, or this process.",
@@ -195,25 +198,39 @@ def latency(
 @memory
 @options.as_json
 def sweep(
-    seeds: str | None, bench: str | None, settings: tuple[str, ...], backend: str, workers: int,
-    out: str, master: str, memory: str, as_json: bool,
+    seeds: str | None, bench: str | None, over: Values, repeat: int, directory: str | None,
+    folder: Path | None, backend: str, workers: int, out: str, master: str, memory: str,
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Run many seeds of the simulator or settings of a benchmark: a row each.
+    """Run many seeds of the simulator, or combinations of a benchmark's options: a row each.
 
-    Exit code 16 if a run failed. Benchmarks share the machine: give them --backend inline.
+    --bench throughput --over record-size=100,1024 is `bench matrix` on processes or on Spark's
+    executors; each machine that ran some of it leaves a result (see `bench list`). Benchmarks
+    share their machine: on one alone give --backend inline. Exit code 16 if a run failed.
     """
+    from kraftfast.bench.result import default_folder, new_path
     from kraftfast.cli import sweeping
     from kraftfast.errors import VerificationFailed
     from kraftfast.spark.jobs.sweeps import sweep as run
 
     if bool(seeds) == bool(bench):
         raise click.UsageError("give either --seeds or --bench")
+    if seeds and over:
+        raise click.UsageError("--over belongs to --bench")
     items: list[Any]
-    if seeds:
-        what, again, items = sweeping.simulate, sweeping.simulate_again, sweeping.seeds(seeds)
+    if bench:
+        plan, table = plan_of_matrix(bench, over, repeat)
+        new_path(
+            folder or default_folder(), plan.name
+        ).unlink()  # or is told before hours are spent
+        what, again, items = (
+            sweeping.measure,
+            sweeping.measure_again,
+            sweeping.turns(plan, directory),
+        )
     else:
-        what, again = sweeping.measure, sweeping.measure_again  # type: ignore[assignment]
-        items = sweeping.combinations(bench or "", settings)
+        what, again = sweeping.simulate, sweeping.simulate_again  # type: ignore[assignment]
+        items = sweeping.seeds(seeds or "")
     hidden = not sys.stderr.isatty()
     with click.progressbar(length=len(items), label="runs", file=sys.stderr, hidden=hidden) as bar:
         rows = run(
@@ -223,8 +240,10 @@ def sweep(
         )  # fmt: skip
     failed = [row for row in rows if not row["ok"]]
     for row in rows if as_json else failed:
-        text = f"{row['item']}: {row['error']}\n  {row['again']}"
+        text = f"{row['again']}\n  {row['error']}"
         click.echo(json.dumps(row) if as_json else text)
+    for result in sweeping.results(plan, table, rows) if bench else ():
+        keep(result, folder, quiet=as_json)
     if not as_json:
         took = sum(row["seconds"] for row in rows)
         click.echo(f"{len(rows):,} runs, {len(failed):,} failed, {took:.1f} s of work")

@@ -1,19 +1,19 @@
-"""What ``kraftfast spark sweep`` runs, wherever it runs it: a seed, or a benchmark's settings."""
+"""What ``kraftfast spark sweep`` runs, wherever it runs it: a seed, or a benchmark."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shlex
-import subprocess
-import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import InvalidOption, KraftfastError
+from kraftfast.errors import InvalidOption
 
-MODES = ("throughput", "latency")
-BENCH_WAIT_S = 1800
+if TYPE_CHECKING:
+    from kraftfast.bench.plan import Measure, Plan
+    from kraftfast.bench.result import Result
+
 SEEDS = re.compile("([0-9]{1,18}):([0-9]{1,18})")
 SEEDS_MAX = 100_000_000
 
@@ -30,33 +30,70 @@ def simulate_again(seed: int) -> str:
     return f"python -m kraftfast.sim --seed {seed} --trace"
 
 
-def measure(settings: dict[str, str]) -> dict[str, Any]:
-    """Run ``kraftfast bench`` once in a process of its own; return the line that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kraftfast", *words(settings)],
-        capture_output=True, text=True, timeout=BENCH_WAIT_S,
-    )  # fmt: skip
-    if done.returncode:
-        raise KraftfastError(done.stderr.strip() or f"exit code {done.returncode}")
-    line: dict[str, Any] = json.loads(done.stdout)
-    return line
+def measure(item: dict[str, Any]) -> dict[str, Any]:
+    """Run a measure of a plan once, in a process of its own.
 
-
-def measure_again(settings: dict[str, str]) -> str:
-    """Return the command that shows it again."""
-    return shlex.join(["kraftfast", *words(settings)])
-
-
-def words(settings: dict[str, str]) -> list[str]:
-    """Return the arguments of ``kraftfast``.
-
-    >>> words({"mode": "latency", "record-size": "100"})
-    ['bench', 'latency', '--json', '--record-size', '100']
+    Returns the repetition as a result has it, and the facts of the machine that ran it.
     """
-    options = [
-        word for name, value in settings.items() if name != "mode" for word in (f"--{name}", value)
+    from kraftfast.bench.machine import facts
+    from kraftfast.bench.plan import run_once
+    from kraftfast.cli.scratch import scratch_directory
+
+    with scratch_directory("bench", item["directory"]) as place:
+        run = run_once(_measure_of(item), item["repetition"], place)
+        return {"machine": facts(place), "run": asdict(run)}
+
+
+def measure_again(item: dict[str, Any]) -> str:
+    """Return the command that shows it again."""
+    measure = _measure_of(item)
+    return shlex.join(["kraftfast", "bench", measure.command, *measure.options])
+
+
+def _measure_of(item: dict[str, Any]) -> Measure:
+    from kraftfast.bench.plan import Measure
+
+    return Measure(item["name"], item["command"], tuple(item["options"]))
+
+
+def turns(plan: Plan, directory: str | None) -> list[dict[str, Any]]:
+    """Return what a plan runs, an item for each repetition of each measure."""
+    return [
+        {
+            "repetition": number,
+            "name": measure.name,
+            "command": measure.command,
+            "options": list(measure.options),
+            "directory": directory,
+        }
+        for number, measure in plan.turns()
     ]
-    return ["bench", settings["mode"], "--json", *options]
+
+
+def results(plan: Plan, table: dict[str, Any], rows: list[dict[str, Any]]) -> list[Result]:
+    """Return a result for each machine that ran some of a plan.
+
+    A result is complete where its machine ran everything: medians are of one machine.
+    """
+    from kraftfast.bench.result import Result, Run
+
+    runs: dict[str, list[Run]] = {}
+    for row in rows:
+        if row["ok"]:
+            machine = json.dumps(row["result"]["machine"], sort_keys=True)
+            runs.setdefault(machine, []).append(Run(**row["result"]["run"]))
+    wanted = plan.repeat * len(plan.measures)
+    return [
+        Result(
+            plan.name,
+            min(run.began_at for run in found),
+            table,
+            json.loads(machine),
+            found,
+            complete=len(found) == wanted,
+        )
+        for machine, found in runs.items()
+    ]
 
 
 def seeds(text: str) -> list[int]:
@@ -66,19 +103,3 @@ def seeds(text: str) -> list[int]:
     if not first < last <= first + SEEDS_MAX:
         raise InvalidOption(f"seeds {text!r}: A:B is wanted, for instance 0:1000")
     return list(range(first, last))
-
-
-def combinations(mode: str, settings: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return every combination of ``name=value,value`` settings. Raises InvalidOption.
-
-    >>> combinations("latency", ("seconds=1", "flush=adaptive,parallel"))[1]
-    {'mode': 'latency', 'seconds': '1', 'flush': 'parallel'}
-    """
-    names, values = [], []
-    for each in settings:
-        name, equals, text = each.partition("=")
-        if not equals or not name or not text:
-            raise InvalidOption(f"setting {each!r}: name=value,value is wanted")
-        names.append(name)
-        values.append(text.split(","))
-    return [{"mode": mode, **dict(zip(names, row))} for row in itertools.product(*values)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraftfast import errors
+from kraftfast.bench.plan import of_table
+from kraftfast.bench.result import Result, Run
 from kraftfast.cli import sweeping
 from kraftfast.spark.jobs.sweeps import sweep
 
@@ -79,8 +82,6 @@ def test_what_is_refused() -> None:
     for text in ("5", "5:5", "a:b", "²:³"):
         with pytest.raises(errors.InvalidOption, match="A:B is wanted"):
             sweeping.seeds(text)
-    with pytest.raises(errors.InvalidOption, match="name=value"):
-        sweeping.combinations("latency", ("seconds",))
 
 
 def test_a_seed_and_the_command_that_shows_it() -> None:
@@ -90,6 +91,50 @@ def test_a_seed_and_the_command_that_shows_it() -> None:
     assert rows[0]["ok"], rows[0]["error"]
     assert rows[0]["result"]["seed"] == 4
     assert sweeping.simulate_again(4) == "python -m kraftfast.sim --seed 4 --trace"
+
+
+LINE = {"records_per_s": 1.0}
+FLOOR: dict[str, Any] = {
+    "name": "matrix floor",
+    "repeat": 2,
+    "measure": [{"command": "floor", "total": "1", "record-size": ["100", "1000"]}],
+}
+
+
+@pytest.mark.spark
+def test_a_benchmark_on_spark(spark: Any, tmp_path: Path) -> None:
+    items = sweeping.turns(of_table(FLOOR, ""), str(tmp_path))
+    rows = sweep(sweeping.measure, items, backend="spark", spark=spark, parts=2)
+    (result,) = sweeping.results(of_table(FLOOR, ""), FLOOR, rows)
+    assert result.complete and result.machine["processors"] and not list(tmp_path.iterdir())
+    assert result.measures == [f"floor record-size={size}" for size in (100, 1000)]
+    for measure in result.measures:
+        rates = result.values(measure, "records_per_s")
+        assert len(rates) == 2 and all(rate > 0 for rate in rates)
+
+
+def test_each_machine_has_a_result_of_its_own(tmp_path: Path) -> None:
+    plan = of_table(FLOOR, "")
+    rows = []
+    for number, item in enumerate(sweeping.turns(plan, None)):
+        run = Run(item["name"], item["repetition"], f"2026-01-0{number + 1}", 0.0, 0.0, [LINE])
+        result = {"machine": {"cpu": "slow" if number == 2 else "fast"}, "run": asdict(run)}
+        rows.append({"ok": number != 1, "result": result if number != 1 else None})
+    fast, slow = sweeping.results(plan, FLOOR, rows)
+    assert (fast.machine["cpu"], slow.machine["cpu"]) == ("fast", "slow")
+    assert [len(each.runs) for each in (fast, slow)] == [2, 1]
+    assert not fast.complete and not slow.complete and fast.began_at == "2026-01-01"
+    fast.save(tmp_path / "fast.json")
+    assert Result.load(tmp_path / "fast.json") == fast
+
+
+def test_a_benchmark_that_fails_is_told_with_the_command_that_shows_it() -> None:
+    bad = {"command": "floor", "record-size": "100", "total": "1", "files": "no such way"}
+    (item,) = sweeping.turns(of_table({"repeat": 1, "measure": [bad]}, "bad"), None)
+    (row,) = sweep(sweeping.measure, [item], backend="inline", again=sweeping.measure_again)
+    assert not row["ok"] and "MeasurementFailed" in row["error"] and "no such way" in row["error"]
+    again = "kraftfast bench floor --record-size 100 --total 1 --files 'no such way'"
+    assert row["again"] == again
 
 
 @pytest.mark.spark
