@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from kraftfast.client.clock import Clock
 from kraftfast.client.producer.stream import Stream
-from kraftfast.link.kernel import Eventfd
-from kraftfast.link.ports import Waker
+from kraftfast.link.kernel import LOCAL, Eventfd
+from kraftfast.link.ports import Local, Waker
 
 
 class Thread(Protocol):
@@ -37,6 +37,8 @@ class Host(Protocol):
 
     clock: Clock
     """For compiled code."""
+    local: Local
+    """The replicas of this host."""
 
     def monotonic(self) -> float:
         """Return the time since some moment, seconds; it never falls."""
@@ -68,11 +70,15 @@ class Host(Protocol):
     def waker(self) -> Waker:
         """Return a descriptor that ends the wait of another thread. Raises OSError."""
 
+    def doorbell(self) -> Any:
+        """Return what a replica of this host wakes us by (``OwnDoorbell``). Raises OSError."""
+
 
 class KernelHost:
     """See :class:`Host`."""
 
     clock = Clock()
+    local: Local = LOCAL
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     lock = staticmethod(allocate_lock)
@@ -89,6 +95,11 @@ class KernelHost:
 
     def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
         return socket.create_connection(address, timeout=timeout)
+
+    def doorbell(self) -> Any:
+        from kraftfast.link.ring_link import OwnDoorbell  # which those over TCP do without
+
+        return OwnDoorbell()
 
 
 HOST: Host = KernelHost()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kraftfast import forks
-from kraftfast.client.host import HOST
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.ring_sender import RingSender
@@ -56,17 +56,20 @@ class LocalConnector:
 
     ``directories`` is looked at again each time: replicas may be added. ``batch_bytes``,
     ``window``: of the senders. A ring holds a window, and two of the largest records.
-    ``cluster_id``: of the quorum; "" takes any.
+    ``cluster_id``: of the quorum; "" takes any. ``host``: of the senders.
     """
 
     # directories: replica id -> directory. _order: ids, the most promising first.
 
-    host = HOST
-
     def __init__(
-        self, directories: Mapping[int, str], batch_bytes: int, window: int, cluster_id: str = ""
+        self,
+        directories: Mapping[int, str],
+        batch_bytes: int,
+        window: int,
+        cluster_id: str = "",
+        host: Host = HOST,
     ) -> None:
-        self.directories, self.cluster_id = directories, cluster_id
+        self.directories, self.cluster_id, self.host = directories, cluster_id, host
         self.batch_bytes, self.window = batch_bytes, window
         self._order = list(directories)
 
@@ -87,7 +90,7 @@ class LocalConnector:
             asked.add(id)
             try:
                 place = self.directories[id]
-                answer = _offer(place, ring_bytes, _attempt(deadline), self.cluster_id)
+                answer = self._offer(place, ring_bytes, self._attempt(deadline))
             except (PeerGone, InconsistentClusterId) as error:
                 problems.append(str(error))
                 if isinstance(error, InconsistentClusterId):
@@ -101,7 +104,7 @@ class LocalConnector:
                 continue
             self._promise(id, True)
             try:
-                return RingSender(*answer, outcomes, self.batch_bytes, self.window)
+                return RingSender(*answer, outcomes, self.batch_bytes, self.window, self.host)
             except OSError as error:
                 for each in answer:
                     each.close()
@@ -137,26 +140,66 @@ class LocalConnector:
         directory = self.directories.get(sender.node_id)
         if directory is None:
             raise PeerGone(f"replica {sender.node_id} is no longer part of the quorum")
-        return LocalReached(directory, cluster_id=self.cluster_id)
+        return LocalReached(directory, cluster_id=self.cluster_id, host=self.host)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Return whether a replica leads in a later epoch than the leader of this sender."""
         places = list(self.directories.items())
         others = [path for id, path in places if id != sender.node_id]
         for number, directory in enumerate(others):
-            share = (deadline - time.monotonic()) / (len(others) - number)  # one may be silent too
+            now = self.host.monotonic()
+            share = (deadline - now) / (len(others) - number)  # one may be silent too
             try:
-                status = ask(directory, {"kind": "status"}, _attempt(time.monotonic() + share))
+                timeout = self._attempt(now + share)
+                status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut):
                 continue
             if status["leader_id"] >= 0 and status["epoch"] > sender.epoch:
                 return True
         return False
 
+    def _attempt(self, deadline: float) -> float:
+        """Return how long one replica is waited for, before the next one is asked."""
+        return min(CONNECT_TIMEOUT_S, max(0.001, deadline - self.host.monotonic()))
 
-def _attempt(deadline: float) -> float:
-    """Return how long one replica is waited for, before the next one is asked."""
-    return min(CONNECT_TIMEOUT_S, max(0.001, deadline - time.monotonic()))
+    def _offer(
+        self, directory: str, ring_bytes: int, timeout: float
+    ) -> tuple[RingLink, OwnDoorbell] | int:
+        """Return a link to the replica, or the id of the one that leads for all it knows.
+
+        Raises PeerGone, InconsistentClusterId.
+        """
+        host, local = self.host, self.host.local
+        with contextlib.ExitStack() as undo:
+            path = os.path.join(directory, SOCKET_NAME)
+            sock = undo.enter_context(local.connect(path, timeout))
+            try:
+                doorbell = undo.enter_context(contextlib.closing(host.doorbell()))
+                mine = Hello(kind="producer", cluster_id=self.cluster_id)
+                offer = RingOffer(sock, doorbell, mine, ring_bytes, ANSWER_RING_BYTES, local)
+                hello, fds = offer.receive()
+                if hello.error or hello.not_leader or hello.records == "kafka-raft":
+                    close_all(fds, local)
+                    offer.abandon()
+                    return self._elsewhere(directory, hello)
+                link = offer.finish(hello, fds)
+            except (MalformedFrame, OSError) as error:
+                raise PeerGone(f"no ring to the replica in {directory}: {error}") from None
+            sock.setblocking(False)
+            undo.pop_all()
+            return link, doorbell
+
+    def _elsewhere(self, directory: str, hello: Hello) -> int:
+        """Return the id of the leader that a replica names which takes no batches itself.
+
+        Raises Refused, RecordsRefused, InconsistentClusterId.
+        """
+        check_cluster(hello, self.cluster_id)
+        if hello.records == "kafka-raft":
+            raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
+        if not hello.not_leader:
+            raise Refused(hello.error)
+        return hello.leader_id
 
 
 def check_cluster(hello: Hello, cluster_id: str) -> None:
@@ -170,58 +213,32 @@ def check_cluster(hello: Hello, cluster_id: str) -> None:
         raise InconsistentClusterId(f"{hello.error}, not {cluster_id}")
 
 
-def _offer(
-    directory: str, ring_bytes: int, timeout: float, cluster_id: str
-) -> tuple[RingLink, OwnDoorbell] | int:
-    """Return a link to the replica, or the id of the one that leads for all it knows.
-
-    Raises PeerGone, InconsistentClusterId.
-    """
-    with contextlib.ExitStack() as undo:
-        sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
-        try:
-            doorbell = undo.enter_context(contextlib.closing(OwnDoorbell()))
-            mine = Hello(kind="producer", cluster_id=cluster_id)
-            offer = RingOffer(sock, doorbell, mine, ring_bytes, ANSWER_RING_BYTES)
-            hello, fds = offer.receive()
-            if hello.error or hello.not_leader or hello.records == "kafka-raft":
-                close_all(fds)
-                offer.abandon()
-                check_cluster(hello, cluster_id)
-                if hello.records == "kafka-raft":
-                    raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
-                if not hello.not_leader:
-                    raise Refused(hello.error)
-                return hello.leader_id
-            link = offer.finish(hello, fds)
-        except (MalformedFrame, OSError) as error:
-            raise PeerGone(f"no ring to the replica in {directory}: {error}") from None
-        sock.setblocking(False)
-        undo.pop_all()
-        return link, doorbell
-
-
-def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[str, Any]:
+def ask(
+    directory: str, question: dict[str, Any], timeout: float = 5.0, host: Host = HOST
+) -> dict[str, Any]:
     """Ask a replica one question, ``{"kind": "status"}`` for instance.
 
     Raises PeerGone if it does not run, TimedOut if it does not answer.
     """
     try:
-        return msgspec.json.decode(ask_raw(directory, question, timeout), type=dict[str, Any])
+        data = ask_raw(directory, question, timeout, host)
+        return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise MalformedFrame(f"an answer that is no JSON object: {error}") from None
 
 
-def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> bytes:
+def ask_raw(
+    directory: str, question: dict[str, Any], timeout: float = 5.0, host: Host = HOST
+) -> bytes:
     """Do as :func:`ask`; return the answer as it came. Raises PeerGone, TimedOut."""
-    with connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
-        return _answer_on(sock, directory, question)
+    with host.local.connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
+        return _answer_on(sock, directory, question, host)
 
 
-def _answer_on(sock: socket.socket, directory: str, question: dict[str, Any]) -> bytes:
+def _answer_on(sock: socket.socket, directory: str, question: dict[str, Any], host: Host) -> bytes:
     """Put a question over a connection. Raises PeerGone, TimedOut, MalformedFrame."""
     try:
-        send_with_fds(sock, msgspec.json.encode(question), [])
+        host.local.send(sock, msgspec.json.encode(question), [])
         waiting = sock.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)
         if waiting > ANSWER_BYTES_MAX:
             raise MalformedFrame(f"the replica in {directory} answers {waiting} bytes")
@@ -244,8 +261,8 @@ class KeptConnection:
     # repeated: what was last said over it, and to which replica.
     # _sock: None until the first question, while one is put, and after one without an answer.
 
-    def __init__(self, directory: str) -> None:
-        self.directory, self.repeated = directory, Repeated()
+    def __init__(self, directory: str, host: Host = HOST) -> None:
+        self.directory, self.host, self.repeated = directory, host, Repeated()
         self._sock: socket.socket | None = None
         forks.own(self)
 
@@ -256,12 +273,12 @@ class KeptConnection:
         request goes out again over a fresh one.
         """
         question = question | {"again": True}
-        until = time.monotonic() + timeout
+        until = self.host.monotonic() + timeout
         if self._sock is not None:
             with contextlib.suppress(PeerGone):
                 return self._put(question, until)
-        left = max(0.001, until - time.monotonic())  # both tries share the timeout
-        self._sock = connect(os.path.join(self.directory, SOCKET_NAME), left)
+        left = max(0.001, until - self.host.monotonic())  # both tries share the timeout
+        self._sock = self.host.local.connect(os.path.join(self.directory, SOCKET_NAME), left)
         return self._put(question, until)
 
     def _put(self, question: dict[str, Any], until: float) -> bytes:
@@ -269,8 +286,8 @@ class KeptConnection:
         assert sock is not None, "a connection was made"
         with contextlib.ExitStack() as undo:
             undo.enter_context(sock)  # what comes late must not answer the next question
-            sock.settimeout(max(0.001, until - time.monotonic()))
-            answer = _answer_on(sock, self.directory, question)
+            sock.settimeout(max(0.001, until - self.host.monotonic()))
+            answer = _answer_on(sock, self.directory, question, self.host)
             undo.pop_all()
         self._sock = sock
         return answer

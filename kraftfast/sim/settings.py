@@ -150,6 +150,10 @@ class Settings:
     real_named: int = 0
     real_readers: int = 0
     real_admins: int = 0
+    local_producers: int = 0
+    """How many producers run as they are and append over rings; the next two likewise."""
+    local_named: int = 0
+    local_admins: int = 0
     barrier_every_ms: float = 0.0
     """How often a client asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
@@ -258,8 +262,9 @@ class Settings:
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
-            found |= _clients_of_seed(seed)
+            found |= _clients_of_seed(seed) | _local_clients_of_seed(seed)
             found["faults"] += found.pop("of_clients", ())
+            found["faults"] += found.pop("of_local_clients", ())
         return found
 
     def _shortened(self, **overrides: Any) -> Settings:
@@ -373,4 +378,17 @@ def _clients_of_seed(seed: int) -> dict[str, Any]:
         "real_readers": random.choice((0, 1)),
         "real_admins": random.choice((0, 1)),
         "of_clients": OF_CLIENTS * random.choice((0, 2)),
+    }
+
+
+def _local_clients_of_seed(seed: int) -> dict[str, Any]:
+    """Return how many of them are on the host of the replicas."""
+    random = Random(seed * 2 + 1 + (1 << 48))
+    if random.random() < 0.6:
+        return {}
+    return {
+        "local_producers": random.choice((0, 1, 1, 2)),
+        "local_named": random.choice((0, 1)),
+        "local_admins": random.choice((0, 1)),
+        "of_local_clients": OF_CLIENTS * random.choice((0, 2)),
     }

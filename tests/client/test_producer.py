@@ -320,12 +320,12 @@ def test_a_wait_without_time_says_that_the_outcome_is_unknown(quorum: LocalQuoru
 def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that no replica runs, nor that none leads."""
 
-    def offer(directory: str, *_settings: Any) -> int:
+    def offer(_connector: Any, directory: str, *_settings: Any) -> int:
         if directory == "leader":
             raise local.Refused("process 7 has 384 connections of kind producer already")
         return 1
 
-    monkeypatch.setattr(local, "_offer", offer)
+    monkeypatch.setattr(local.LocalConnector, "_offer", offer)
     for directories in ({1: "leader"}, {1: "leader", 2: "other"}, {2: "other", 1: "leader"}):
         connector = local.LocalConnector(directories, 1000, 8)
         with pytest.raises(NoQuorum, match="replica 1 takes no more producers: process 7 has 384"):
@@ -336,7 +336,7 @@ def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
     """It waited for its whole timeout, and asked 200 times a second; each is a line somewhere."""
     asked = 0
 
-    def offer(_directory: str, *_settings: Any) -> int:
+    def offer(*_settings: Any) -> int:
         nonlocal asked
         asked += 1
         raise local.Refused("process 7 has 384 connections of kind producer already")
@@ -345,7 +345,7 @@ def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
             await AsyncProducer(producer, 1000)
 
-    monkeypatch.setattr(local, "_offer", offer)
+    monkeypatch.setattr(local.LocalConnector, "_offer", offer)
     connector = local.LocalConnector({1: "leader"}, 1000, 8)
     with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
         Producer(connector, 1000)

@@ -16,6 +16,10 @@ from tests.sim.steps import begun
 CLIENTS = {"producers": 0, "real_producers": 2, "real_named": 1, "real_readers": 1}
 
 
+HERE = {"producers": 0, "local_producers": 2, "local_named": 1, "local_admins": 1}
+"""On the host of the replicas."""
+
+
 @pytest.fixture
 def quorum() -> Iterator[Quorum]:
     """A quorum over sockets whose clients are all as they are."""
@@ -24,14 +28,25 @@ def quorum() -> Iterator[Quorum]:
     made.world.close()
 
 
+@pytest.fixture(params=["remote", "here"])
+def either(request: pytest.FixtureRequest) -> Iterator[Quorum]:
+    """The same, and one whose clients reach it over rings and local sockets."""
+    if request.param == "remote":
+        yield request.getfixturevalue("quorum")
+        return
+    made = Quorum(3, transport="ring", **HERE)
+    yield made
+    made.world.close()
+
+
 def programs(quorum: Quorum, kind: Any) -> list[Any]:
     return [each for each in quorum.world.programs if isinstance(each, kind)]
 
 
-def test_clients_go_on_through_failovers(quorum: Quorum) -> None:
+def test_clients_go_on_through_failovers(either: Quorum) -> None:
     """Leaders are killed, cut off and stopped; every record is where its producer was told."""
+    quorum, world = either, either.world
     begun(quorum)
-    world = quorum.world
     for round in range(6):
         before = quorum.elections()
         world.run(400)
@@ -50,20 +65,35 @@ def test_clients_go_on_through_failovers(quorum: Quorum) -> None:
     counts = world.counts
     assert counts["appends acknowledged"] > 50 and counts["records of real names"] > 10
     assert counts["real read barriers"] > 10
-    (reader,) = programs(quorum, RemoteReader)
-    assert reader.position > 50
+    for reader in programs(quorum, RemoteReader):
+        assert reader.position > 50
 
 
-def test_programs_that_are_killed_lose_nothing(quorum: Quorum) -> None:
-    begun(quorum)
+def test_programs_that_are_killed_lose_nothing(either: Quorum) -> None:
+    begun(either)
     for _ in range(30):
-        quorum.world.run(60)
-        quorum.world.nemesis._client_kill()
-    quorum.finish()
-    assert quorum.world.counts["real names taken"] > 3
+        either.world.run(60)
+        either.world.nemesis._client_kill()
+    either.finish()
+    assert either.world.counts["real names taken"] > 3
 
 
-def test_a_name_goes_on_where_its_last_program_ended(quorum: Quorum) -> None:
+def test_a_ring_that_is_full_is_waited_for() -> None:
+    """And a replica that stands still takes nothing from it."""
+    made = Quorum(3, transport="ring", value_bytes_max=3_000, append_every_ms=0.2, **HERE)
+    begun(made)
+    leader = made.process(made.leader())
+    leader.paused = True
+    made.world.run(2_000)
+    filled = [each.link for each in leader.loop.door.producers.values()]
+    assert filled and any(link.inbox.waiting() for link in filled)
+    leader.resume()
+    made.finish()
+    made.world.close()
+
+
+def test_a_name_goes_on_where_its_last_program_ended(either: Quorum) -> None:
+    quorum = either
     begun(quorum)
     (named,) = programs(quorum, RemoteNamed)
     for _ in range(3):
@@ -73,10 +103,11 @@ def test_a_name_goes_on_where_its_last_program_ended(quorum: Quorum) -> None:
     quorum.finish()
 
 
-def test_equal_seeds_are_equal_runs_with_them() -> None:
+@pytest.mark.parametrize("clients", [CLIENTS, HERE])
+def test_equal_seeds_are_equal_runs_with_them(clients: dict[str, int]) -> None:
     digests = set()
     for _ in range(2):
-        made = Quorum(5, transport="socket", **CLIENTS)
+        made = Quorum(5, transport="socket", **clients)
         made.start()
         made.world.run(1_500)
         digests.add((made.world.digest, made.world.events))

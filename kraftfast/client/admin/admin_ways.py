@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -92,9 +91,13 @@ class LocalReached:
     _numbers = itertools.count(1)
 
     def __init__(
-        self, directory: str, kept: KeptConnection | None = None, cluster_id: str = ""
+        self,
+        directory: str,
+        kept: KeptConnection | None = None,
+        cluster_id: str = "",
+        host: Host = HOST,
     ) -> None:
-        self.directory, self.kept, self.cluster_id = directory, kept, cluster_id
+        self.directory, self.kept, self.cluster_id, self.host = directory, kept, cluster_id, host
         self.repeated = Repeated() if kept is None else kept.repeated
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
@@ -105,12 +108,13 @@ class LocalReached:
         number = next(self._numbers) & 0x7FFFFFFF
         data = self.repeated.encode_request(api_key, version, number, self.CLIENT_ID, body)
         text = base64.b64encode(data[frame.LENGTH_BYTES :]).decode()
-        left = deadline - time.monotonic()
+        left = deadline - self.host.monotonic()
         if left <= 0:
             raise TimedOut(f"no time left for asking the replica in {self.directory}")
         question = {"kind": "request", "args": text, "cluster_id": self.cluster_id}
         if self.kept is None:
-            return self._answer(ask_raw(self.directory, question, left), api_key, version, number)
+            answer = ask_raw(self.directory, question, left, self.host)
+            return self._answer(answer, api_key, version, number)
         answer = self.kept.ask_raw(question, left)
         try:
             return self._answer(answer, api_key, version, number)
@@ -138,18 +142,21 @@ class LocalWay:
     # _led: the last known leader, None: it is to be looked for. _kept: for the questions
     # to it.
 
-    host = HOST
-
     def __init__(
-        self, directories: Mapping[int, str], topic: str = METADATA_TOPIC, cluster_id: str = ""
+        self,
+        directories: Mapping[int, str],
+        topic: str = METADATA_TOPIC,
+        cluster_id: str = "",
+        host: Host = HOST,
     ) -> None:
         self.directories, self.topic, self.cluster_id = directories, topic, cluster_id
+        self.host = host
         self._led: int | None = None
-        self._kept = KeptConnection("")
+        self._kept = KeptConnection("", host)
 
     def to(self, id: int) -> LocalReached:
         """Return one replica, whatever its role."""
-        return LocalReached(self.directories[id], cluster_id=self.cluster_id)
+        return LocalReached(self.directories[id], cluster_id=self.cluster_id, host=self.host)
 
     def likely(self, _deadline: float) -> Reached | None:
         """Do as :meth:`Way.likely`; for one question at a time, which may be put twice."""
@@ -158,8 +165,8 @@ class LocalWay:
             return None
         if self._kept.directory != directory:
             self._kept.close()
-            self._kept = KeptConnection(directory)
-        return LocalReached(directory, self._kept, self.cluster_id)
+            self._kept = KeptConnection(directory, self.host)
+        return LocalReached(directory, self._kept, self.cluster_id, self.host)
 
     def heard(self, leader_id: int) -> None:
         """Do as :meth:`Way.heard`; one that is not here is looked for."""
@@ -175,9 +182,11 @@ class LocalWay:
         leaders, problems, elsewhere = [], [], set[int]()
         places = sorted(self.directories.items())
         for number, (id, directory) in enumerate(places):
-            share = (deadline - time.monotonic()) / (len(places) - number + 1)  # some is left over
+            left = deadline - self.host.monotonic()
+            share = left / (len(places) - number + 1)  # some is left over
             try:
-                status = ask(directory, {"kind": "status"}, max(0.001, min(ATTEMPT_S, share)))
+                timeout = max(0.001, min(ATTEMPT_S, share))
+                status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut) as error:
                 problems.append(str(error))
                 continue

@@ -42,7 +42,8 @@ cdef class RingSender(Sender):
     cdef uint32_t wanted        # bytes for which the ring had no room at the last claim, or 0
     cdef bint final             # the replica takes nothing more from this ring
 
-    def __init__(self, link, own_doorbell, Outcomes outcomes, int64_t batch_bytes, int64_t window):
+    def __init__(self, link, own_doorbell, Outcomes outcomes, int64_t batch_bytes, int64_t window,
+                 host=HOST):
         hello = link.hello
         self.link, self.own_doorbell, self.hello = link, own_doorbell, hello
         self.node_id, self.epoch = hello.node_id, hello.epoch
@@ -50,7 +51,7 @@ cdef class RingSender(Sender):
         self.out, self.inbox, self.bell = link.out, link.inbox, link.bell
         self.doorbell = own_doorbell.bell
         kf_ring_keep(self.out.ring, 0)
-        self.set_up(HOST, outcomes, batch_bytes,
+        self.set_up(host, outcomes, batch_bytes,
                     <int64_t>kf_ring_payload_max(self.out.ring) - HEAD, window, self.doorbell.fd)
         for fd in (link.sock.fileno(), link.pidfd):
             self.epoll.register(fd, select.EPOLLIN)

@@ -95,6 +95,18 @@ class Program:
         leave()
         return woken
 
+    def wait_ready(self, fd: int, events: int, timeout_s: float | None) -> None:
+        """Leave this thread until a descriptor has such events. Raises TimeoutError."""
+        waiter = Waiter(self)
+        poller = Poller(self.files, waiter.wake)
+        poller.register(fd, events)
+        try:
+            self.wait(waiter, timeout_s)
+            if not poller.ready():
+                raise TimeoutError(errno.ETIMEDOUT, "timed out")
+        finally:
+            poller.close()
+
 
 class ProgramThread:
     """A thread of a program: ``threading.Thread``."""
@@ -238,15 +250,7 @@ class ClientSocket(Stream):
                 self._wait(select.EPOLLOUT)
 
     def _wait(self, events: int) -> None:
-        waiter = Waiter(self.program)
-        poller = Poller(self.files, waiter.wake)
-        poller.register(self.fd, events)
-        try:
-            self.program.wait(waiter, self.timeout)
-            if not poller.ready():
-                raise TimeoutError(errno.ETIMEDOUT, "timed out")
-        finally:
-            poller.close()
+        self.program.wait_ready(self.fd, events, self.timeout)
 
 
 class SimClientHost:

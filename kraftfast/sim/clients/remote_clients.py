@@ -79,6 +79,14 @@ class RemoteClient(Program):
         places = [(each.endpoints[0].host, each.endpoints[0].port) for each in known]
         return Cluster(places, METADATA_TOPIC, self.host)
 
+    def connector(self, batch_bytes: int, window: int) -> Any:
+        """Return what connects its producers."""
+        return RemoteConnector(self.cluster(), batch_bytes, window)
+
+    def way(self) -> Any:
+        """Return how its admins reach the leader."""
+        return RemoteWay(self.cluster())
+
     def lost(self) -> None:
         """Note what its end leaves open."""
         self.busy = False
@@ -123,11 +131,8 @@ class RemoteProducer(RemoteClient):
 
     def act(self) -> None:
         random, world = self.world.random, self.world
-        producer = RealProducer(
-            RemoteConnector(self.cluster(), random.choice((400, 4_000, 65_536)), 16),
-            timeout=CALL_S,
-            idempotent=self.idempotent,
-        )
+        connector = self.connector(random.choice((400, 4_000, 65_536)), 16)
+        producer = RealProducer(connector, timeout=CALL_S, idempotent=self.idempotent)
         self._producers += 1
         world.count("real producers")
         try:
@@ -210,9 +215,8 @@ class RemoteNamed(RemoteClient):
     def act(self) -> None:
         world, random = self.world, self.world.random
         self._producers += 1
-        producer = RealProducer(
-            RemoteConnector(self.cluster(), 4_000, 8), timeout=CALL_S, name=f"real-{self.id}"
-        )
+        connector = self.connector(4_000, 8)
+        producer = RealProducer(connector, timeout=CALL_S, name=f"real-{self.id}")
         try:
             number = producer.last_sequence(timeout=CALL_S) + 1
             require(
@@ -305,7 +309,7 @@ class RemoteAdmin(RemoteClient):
 
     def act(self) -> None:
         world = self.world
-        admin = Admin(RemoteWay(self.cluster()))
+        admin = Admin(self.way())
         for _ in range(world.random.randint(1, 50)):
             floor = world.oracle.committed_end
             offset = admin.read_barrier(timeout=CALL_S)
@@ -329,6 +333,8 @@ class RemoteAdmin(RemoteClient):
 
 def programs(world: World) -> list[RemoteClient]:
     """Return those of the settings, each on a host of its own behind those of the machines."""
+    from kraftfast.sim.clients import local_clients as local  # which is made of these
+
     settings, first = world.settings, len(world.machines) + 1
     kinds: list[Any] = [
         lambda id, even=number % 2: RemoteProducer(world, id, bool(even))
@@ -337,4 +343,10 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: RemoteNamed(world, id)] * settings.real_named
     kinds += [lambda id: RemoteReader(world, id)] * settings.real_readers
     kinds += [lambda id: RemoteAdmin(world, id)] * settings.real_admins
+    kinds += [
+        lambda id, even=number % 2: local.LocalProducer(world, id, bool(even))
+        for number in range(settings.local_producers)
+    ]
+    kinds += [lambda id: local.LocalNamed(world, id)] * settings.local_named
+    kinds += [lambda id: local.LocalAdmin(world, id)] * settings.local_admins
     return [make(first + number) for number, make in enumerate(kinds)]

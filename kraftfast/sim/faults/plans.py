@@ -27,6 +27,9 @@ ALONE: dict[str, Any] = {
     "real_named": 0,
     "real_readers": 0,
     "real_admins": 0,
+    "local_producers": 0,
+    "local_named": 0,
+    "local_admins": 0,
 }
 """Only those append or ask that the plan names."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}

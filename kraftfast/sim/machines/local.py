@@ -13,7 +13,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.node.rings.ring_peer import ANSWER_HEAD_BYTES
@@ -32,11 +32,24 @@ TOLD_US_MAX = 2_000
 BACKLOG = 128
 
 
+class Sleeper(Protocol):
+    """What a doorbell wakes. ``id``: of its host."""
+
+    id: int
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it waits, and said so."""
+
+    def wake(self) -> None:
+        """Let it go on."""
+
+
 class Host:
     """All sockets and processes, as the kernel knows them."""
 
     listeners: dict[str, LocalSocket]  # by path
-    processes: dict[int, Process]  # by id, those that have not ended
+    processes: dict[int, object]  # by id, those that have not ended
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -44,7 +57,7 @@ class Host:
         self._pidfds: list[Pidfd] = []
         self._next_pid = 1
 
-    def began(self, process: Process) -> int:
+    def began(self, process: object) -> int:
         """Return the id of a process that begins."""
         pid, self._next_pid = self._next_pid, self._next_pid + 1
         self.processes[pid] = process
@@ -96,14 +109,14 @@ class SimMemoryFile(Passed):
 
 
 class BellPipe(Passed):
-    """The pipe of a doorbell. ``process``: the one that it wakes."""
+    """The pipe of a doorbell. ``sleeper``: whom it wakes."""
 
-    def __init__(self, files: Files, process: Process) -> None:
+    def __init__(self, files: Files, sleeper: Sleeper) -> None:
         super().__init__(files)
-        self.process = process
+        self.sleeper = sleeper
 
     def passed_to(self, files: Files) -> BellPipe:
-        return BellPipe(files, self.process)
+        return BellPipe(files, self.sleeper)
 
 
 class SimDoorbell:
@@ -126,7 +139,7 @@ class SimDoorbell:
 class SimPeerBell:
     """The doorbell of another process: ``ring.spsc.PeerDoorbell``."""
 
-    def __init__(self, host: Host, process: Process, other: Process) -> None:
+    def __init__(self, host: Host, process: Process, other: Sleeper) -> None:
         self._host, self._process, self._other = host, process, other
         self._rung = False
 
@@ -261,6 +274,9 @@ class SimLocal:
     """See :class:`kraftfast.link.ports.Local`, of one process."""
 
     # memories: of rings that it made or mapped, for faults that change their bytes.
+    # socket_of: the class of its connections.
+
+    socket_of = LocalSocket
 
     def __init__(self, process: Process, host: Host) -> None:
         self._process, self._files, self._host = process, process.files, host
@@ -283,7 +299,7 @@ class SimLocal:
         ids = self._process.id, listener.process.id
         if network.is_cut(*ids) or network.is_cut(*ids[::-1]) or len(listener.backlog) >= BACKLOG:
             raise PeerGone(f"no replica answers on {path}") from BlockingIOError(errno.EAGAIN, "")
-        sock = LocalSocket(self._files, self._host, self._process)
+        sock = self.socket_of(self._files, self._host, self._process)
         sock.peer = LocalSocket(listener.files, self._host, listener.process)
         sock.peer.peer = sock
         listener.backlog.append(sock.peer)
@@ -328,7 +344,7 @@ class SimLocal:
         pipe = self._files.by_fd[fd]
         assert isinstance(pipe, BellPipe)
         pipe.close()
-        return SimPeerBell(self._host, self._process, pipe.process)
+        return SimPeerBell(self._host, self._process, pipe.sleeper)
 
     def open_pidfd(self, pid: int) -> int:
         return Pidfd(self._files, self._host, pid).fd
