@@ -67,8 +67,24 @@ def told_by_all(seed: int) -> Settings:
     return settings_of(seed, voters=3, durability="all")
 
 
+def over_rings(seed: int) -> Settings:
+    """Producers of this host, as they are, which die as well as replicas do."""
+    faults = (*FAULTS, "client_kill")
+    return settings_of(
+        seed,
+        voters=3,
+        producers=0,
+        local_producers=2,
+        local_named=1,
+        append_every_ms=1.0,
+        value_bytes_max=3_000,
+        faults=faults,
+    )
+
+
 KINDS = {
     "log": settings_of,
+    "rings": over_rings,
     "snapshots": with_snapshots,
     "elections": with_elections,
     "all": told_by_all,
