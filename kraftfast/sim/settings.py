@@ -151,9 +151,11 @@ class Settings:
     real_readers: int = 0
     real_admins: int = 0
     local_producers: int = 0
-    """How many producers run as they are and append over rings; the next two likewise."""
+    """How many producers run as they are and append over rings; the next three likewise."""
     local_named: int = 0
     local_admins: int = 0
+    local_askers: int = 0
+    """How many ask the state machines, where there are some."""
     barrier_every_ms: float = 0.0
     """How often a client asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
@@ -390,5 +392,6 @@ def _local_clients_of_seed(seed: int) -> dict[str, Any]:
         "local_producers": random.choice((0, 1, 1, 2)),
         "local_named": random.choice((0, 1)),
         "local_admins": random.choice((0, 1)),
+        "local_askers": random.choice((0, 1)),
         "of_local_clients": OF_CLIENTS * random.choice((0, 2)),
     }

@@ -16,6 +16,7 @@ from kraftfast import limits
 from kraftfast.client import questions
 from kraftfast.errors import ErrorCode, InvalidOption, MalformedFrame, RequestRefused, TimedOut
 from kraftfast.link.hello import Hello, encode_hello
+from kraftfast.link.kernel import LOCAL
 from kraftfast.link.memory_file import MemoryFile, send_with_fds
 from kraftfast.node.state_machine import StateMachine
 from tests.node.inside import Inside
@@ -140,9 +141,9 @@ def test_arguments_that_do_not_decode(asked: Asked) -> None:
 def test_answers_that_are_none() -> None:
     for data in (b"\xc1", b"[]", b"{", b"\x93\x01", msgspec.msgpack.encode([1])):
         with pytest.raises(MalformedFrame, match="does not decode"):
-            questions.unpacked(data, [])
+            questions.unpacked(data, [], LOCAL)
     for size in (0, -5, "x", None, limits.QUERY_BYTES_MAX + 1):
         file = MemoryFile("kraftfast-answer", 4096)
         with pytest.raises(MalformedFrame, match="an answer of"):
-            questions.unpacked(msgspec.msgpack.encode({"bytes": size}), [os.dup(file.fd)])
-    assert questions.unpacked(b'{"error": "there are 96 connections"}', [])["error"]
+            questions.unpacked(msgspec.msgpack.encode({"bytes": size}), [os.dup(file.fd)], LOCAL)
+    assert questions.unpacked(b'{"error": "there are 96 connections"}', [], LOCAL)["error"]

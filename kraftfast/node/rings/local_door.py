@@ -315,7 +315,7 @@ class LocalDoor:
         """Pass a question to the state machine; its thread answers. Takes over ``fds``."""
         self._asks(sock, question.kind, pid)
         try:
-            args = questions.arguments(question, fds)
+            args = questions.arguments(question, fds, self.local)
         except BaseException:
             self._answered(sock)
             raise

@@ -16,22 +16,22 @@ import msgspec
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, InvalidOption, PeerGone
 from kraftfast.link.hello import Hello
-from kraftfast.link.memory_file import MemoryFile, map_peer_file, send_with_fds
+from kraftfast.link.ports import Local
 from kraftfast.link.ring_link import close_all
 from kraftfast.node.failures import describe
 
 ERROR_CHARACTERS_MAX = 4096
 
 
-def arguments(question: Hello, fds: list[int]) -> Callable[[], list[Any]]:
+def arguments(question: Hello, fds: list[int], local: Local) -> Callable[[], list[Any]]:
     """Return what decodes the arguments of a question; takes over ``fds``. Raises PeerGone."""
     if not fds:
         return lambda: decoded(lambda: base64.b64decode(question.args))
-    close_all(fds[1:])
+    close_all(fds[1:], local)
     if not 0 < question.out <= limits.QUERY_BYTES_MAX:
-        close_all(fds[:1])
+        close_all(fds[:1], local)
         raise PeerGone(f"a question with arguments of {question.out} bytes")
-    memory = map_peer_file(fds[0], question.out)
+    memory = local.map_peer_file(fds[0], question.out)
     return lambda: decoded(lambda: memory[:])  # D20: its writer may still change it
 
 
@@ -86,9 +86,10 @@ class Answering:
             self.node.background.tell(self.done)
 
     def _send_file(self, data: bytes) -> None:
-        file = MemoryFile("kraftfast-answer", len(data))
+        local = self.node.host.local
+        file = local.memory_file("kraftfast-answer", len(data))
         try:
             file.memory[:] = data
-            send_with_fds(self.sock, msgspec.msgpack.encode({"bytes": len(data)}), [file.fd])
+            local.send(self.sock, msgspec.msgpack.encode({"bytes": len(data)}), [file.fd])
         finally:
             file.close()

@@ -11,10 +11,12 @@ import select
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin_ways import LocalWay
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local import LocalConnector, ask
+from kraftfast.client.questions import query
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.sim.clients.program import Program, SimClientHost
 from kraftfast.sim.clients.remote_clients import (
+    CALL_S,
     RemoteAdmin,
     RemoteClient,
     RemoteNamed,
@@ -23,11 +25,15 @@ from kraftfast.sim.clients.remote_clients import (
 from kraftfast.sim.machines.client_calls import ProgramDoorbell, ProgramPeerBell
 from kraftfast.sim.machines.files import SimWaker
 from kraftfast.sim.machines.local import BellPipe, LocalSocket, SimLocal, SimMemoryFile
+from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
+    from kraftfast.client.admin.admin import Admin
     from kraftfast.sim.machines.local import Host
     from kraftfast.sim.settings import Settings
 
+PADDING = (0, 0, 100, 40_000)
+"""Bytes of a question and its answer; the last travel as memory files."""
 RING_BYTES = (1 << 14, 1 << 16, 1 << 20)
 """Capacities of a producer's ring: one holds a few batches only."""
 
@@ -177,4 +183,57 @@ class LocalNamed(LocalClient, RemoteNamed):
 
 
 class LocalAdmin(LocalClient, RemoteAdmin):
-    """See :class:`RemoteAdmin`."""
+    """See :class:`RemoteAdmin`; it also looks at replicas, and moves the leader."""
+
+    def also(self, admin: Admin) -> None:
+        world, random = self.world, self.world.random
+        what = random.choice(("cluster id", "status", "reassignment", "transfer"))
+        if what == "cluster id":
+            found = admin.cluster_id(timeout=CALL_S)
+            require(found == world.cluster_id, f"the quorum calls itself {found}")
+        elif what == "status":
+            self._look(random.choice(world.machines).path)
+        elif what == "reassignment" and world.settings.kraft_version:
+            admin.reassignment(timeout=CALL_S)
+        elif what == "transfer" and "transfer" in world.settings.changes and self._may_change():
+            admin.transfer(random.choice((None, *world.voter_set().ids)), timeout=CALL_S)
+        else:
+            return
+        world.count(f"local admins: {what}")
+
+    def _may_change(self) -> bool:
+        """Return whether the world lets an operator change who leads."""
+        return self.world.operator.running
+
+    def _look(self, directory: str) -> None:
+        """Ask one replica how far it is: it never claims more than is committed (I6)."""
+        status = ask(directory, {"kind": "status"}, CALL_S, self.host)
+        end = self.world.oracle.committed_end
+        told = status["high_watermark"]
+        require(told <= end, f"I6: {directory} tells of {told}, committed is {end}")
+
+
+class LocalAsker(LocalClient):
+    """Asks state machines for what was acknowledged before, as ``quorum.query`` does (I20)."""
+
+    def act(self) -> None:
+        world, random = self.world, self.world.random
+        for _ in range(random.randint(1, 50)):
+            if not self.running and not self.wanted:
+                return
+            padding, at_least = random.choice(PADDING), world.acknowledged_end
+            args = (padding, *([bytes(padding)] * random.randint(0, 1)))
+            place = random.choice(world.machines).path
+            came_to, digest, _ = query(place, args, at_least, CALL_S, self.host)
+            oracle = world.oracle.snapshots
+            require(
+                came_to >= at_least or oracle.follows(came_to, at_least),
+                f"I20: {place} answers for {at_least} with its state at {came_to}",
+            )
+            require(
+                digest == oracle.state_at(came_to),
+                f"I20: {place} answers with what is not the state at {came_to}",
+            )
+            world.count("local questions answered")
+            self.done()
+            self.pause()

@@ -325,10 +325,14 @@ class RemoteAdmin(RemoteClient):
                 f"I6: an admin is told of {info.high_watermark}, committed is "
                 f"{world.oracle.committed_end}",
             )
+            self.also(admin)
             self.done()
             if not self.running and not self.wanted:
                 return
             self.host.sleep(PAUSE_S)
+
+    def also(self, admin: Admin) -> None:
+        """Do more with an admin."""
 
 
 def programs(world: World) -> list[RemoteClient]:
@@ -349,4 +353,6 @@ def programs(world: World) -> list[RemoteClient]:
     ]
     kinds += [lambda id: local.LocalNamed(world, id)] * settings.local_named
     kinds += [lambda id: local.LocalAdmin(world, id)] * settings.local_admins
+    if settings.snapshots == "machine":
+        kinds += [lambda id: local.LocalAsker(world, id)] * settings.local_askers
     return [make(first + number) for number, make in enumerate(kinds)]

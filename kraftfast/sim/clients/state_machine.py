@@ -69,9 +69,9 @@ class SimStateMachine(StateMachine):
                 f"I19: {leader_id} is told that it leads at {applier.applied}, before {begins}",
             )
 
-    def query(self, *_args: Any) -> tuple[int, int]:
-        """Return how far it came, and the digest of that."""
-        return self.applied, self.digest
+    def query(self, padding: int = 0, _more: bytes = b"") -> tuple[int, int, bytes]:
+        """Return how far it came, the digest of that, and so many bytes."""
+        return self.applied, self.digest, bytes(padding)
 
     def snapshot(self, writer: SnapshotWriter) -> None:
         self._pause()
@@ -128,7 +128,7 @@ class Asker:
             self.world.count("questions given up")
             return
         self.world.count("questions answered")
-        came_to, digest = answer["value"]
+        came_to, digest, _ = answer["value"]
         oracle = self.world.oracle.snapshots
         require(
             answer["applied"] >= at_least and digest == oracle.state_at(answer["applied"]),
