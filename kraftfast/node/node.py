@@ -141,7 +141,7 @@ class Node:
             fx.Truncate: self._truncate,
             fx.Flush: self._flush,
             fx.AdvanceHighWatermark: self._advance,
-            fx.AcknowledgedByAll: lambda it: self._commit(min(it.offset, self.core.high_watermark)),
+            fx.AcknowledgedByAll: lambda it: self._commit(it.offset),
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
             fx.Probe: lambda effect: self.prober.probe(effect),

@@ -82,12 +82,26 @@ def over_rings(seed: int) -> Settings:
     )
 
 
+def told_by_all_of_changing_sets(seed: int) -> Settings:
+    """The same, while voters come and go."""
+    return settings_of(
+        seed,
+        voters=3,
+        observers=1,
+        kraft_version=1,
+        changes=("add_voter", "remove_voter"),
+        change_every_ms=60.0,
+        durability="all",
+    )
+
+
 KINDS = {
     "log": settings_of,
     "rings": over_rings,
     "snapshots": with_snapshots,
     "elections": with_elections,
     "all": told_by_all,
+    "changing": told_by_all_of_changing_sets,
 }
 
 

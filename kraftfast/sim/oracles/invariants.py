@@ -469,14 +469,18 @@ class Oracle:
         return memory or machine.rotten or all(self.is_stable(machine, entry) for entry in mine)
 
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
-        """durability=all: every voter has it on its disk, or had it before that was replaced."""
+        """durability=all: every voter has it on its disk, or had it before that was replaced.
+
+        Those of the set in force, and those of the last committed one: it may be in force again.
+        """
         self.observe(process)
         last = self.shadow(process.id).below(offset)  # none: all of it is in a snapshot
-        for machine in self.voters.machines(self.voters.in_force(process)):
-            require(
-                machine.rotten or last is None or self._holds(machine, [last]),
-                f"durability=all: {machine.id} does not hold everything below {offset}",
-            )
+        for voters in (self.voters.in_force(process), self.voters.latest().voters):
+            for machine in self.voters.machines(voters):
+                require(
+                    machine.rotten or last is None or self._holds(machine, [last]),
+                    f"durability=all: {machine.id} does not hold everything below {offset}",
+                )
 
     def was_read(self, base_offset: int, end_offset: int, crc: int) -> None:
         """I20: a consumer gets what is committed, and nothing else."""
