@@ -275,3 +275,21 @@ def can_append(producer: Any) -> bool:
     except kraftfast.errors.KraftfastError:
         return False
     return True
+
+
+def test_a_name_that_may_have_been_forgotten_is_not_begun_again(tmp_path: Path) -> None:
+    """It would be told that nothing is committed under it, and append all of its source again."""
+    lines = [b"line %d" % number for number in range(20)]
+    with LocalQuorum(tmp_path, 1, producers_max=2) as quorum:
+        for name in ("loader", "one", "two", "three"):
+            with quorum.producer(name=name) as producer:
+                assert producer.last_sequence(never_used=True) == -1
+                producer.append_many(lines)
+                assert producer.last_sequence() == len(lines) - 1
+        with quorum.producer(name="loader") as producer:
+            with pytest.raises(UnknownOutcome, match="may have forgotten it"):
+                producer.last_sequence()
+        with quorum.producer(name="three") as producer:
+            assert producer.last_sequence() == len(lines) - 1
+        with quorum.producer(name="new") as producer:
+            assert producer.last_sequence(never_used=True) == -1

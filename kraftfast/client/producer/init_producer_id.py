@@ -18,6 +18,7 @@ from kraftfast.errors import (
     ProducerFenced,
     RequestRefused,
     TimedOut,
+    UnknownOutcome,
     UnsupportedVersion,
 )
 from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
@@ -156,6 +157,15 @@ class Identities:
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
             return ProducerFenced(FORGOTTEN)
         return RequestRefused(f"the leader gives no producer id (error {code})", code)
+
+    def refuse_forgotten(self) -> None:
+        """Raise UnknownOutcome if the quorum may have forgotten the name."""
+        if self.identity.name is not None and self.standing.names_since > 0:
+            raise UnknownOutcome(
+                f"the quorum does not know the name {self.identity.name!r}, and may have forgotten "
+                "it: more names are in use than kraftfast.producers.max. If no producer ever had "
+                "it, say so: last_sequence(never_used=True)"
+            )
 
     def last_sequence(self, outcomes: Outcomes) -> int:
         """Return the number of the last record that is committed, from 0; -1 if there is none.

@@ -249,7 +249,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     def _deadline(self, timeout: Any) -> float:
         return deadline_after(timeout, now=self.host.monotonic)
 
-    def last_sequence(self, *, timeout: float = DEFAULT_TIMEOUT) -> int:
+    def last_sequence(self, *, timeout: float = DEFAULT_TIMEOUT, never_used: bool = False) -> int:
         """Return the number of the last record of this producer that is committed, from 0, or -1.
 
         With a ``name`` the numbers go on where the last producer of that name ended: a program that
@@ -259,15 +259,22 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         behind it, cannot tell which one is missing. What is still under way is not counted either,
         and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
         asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent.
+
+        Raises UnknownOutcome where the quorum does not know the name, but has forgotten others:
+        this one may have been among them. ``never_used``: the caller knows that it was not.
         """
         deadline = self._deadline(timeout)
+        never_used = flag("never_used", never_used)
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
         if self._identities is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._identities.identity.uncertain:
             self.reconnect(deadline)
-        return self._identities.last_sequence(self.outcomes)
+        last = self._identities.last_sequence(self.outcomes)
+        if last < 0 and not never_used:
+            self._identities.refuse_forgotten()
+        return last
 
     @property
     def standing(self) -> Standing:

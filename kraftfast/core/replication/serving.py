@@ -59,8 +59,8 @@ def advance(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         answer_parked(state, leader, True)
         push_all(state, leader, now_ms)
     if state.for_all and state.history.latest_offset < state.high_watermark:
-        # D16: a set that is not committed may be undone, and the one before counts again. Majorities
-        # of both have a voter in common; all of the smaller one are not all of the other.
+        # D16: a set that is not committed may be undone, and the one before counts again.
+        # Majorities of both have a voter in common; all of the smaller are not all of the other.
         offset = leader.acknowledged.by_all()
         if offset > leader.epoch_start_offset and offset > leader.all_acknowledged:
             assert offset <= state.high_watermark
