@@ -15,7 +15,7 @@
 ``compression``      the codecs, bounded
 ``control``          control records: leader change, snapshot header and footer, voters
 ``pure``             the plain-Python twin, which needs none of the compiled modules
-``pure_crc``         its checksum where the package ``crc32c`` is not installed
+``pure_crc``         its checksum where neither ``checksum`` nor PyPI's ``crc32c`` is
 ===================  ===========================================================================
 
 Values become a batch in a buffer of the caller's, and come back one by one or as columns:

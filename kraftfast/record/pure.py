@@ -1,8 +1,8 @@
 """The plain-Python twin of ``batch`` and ``encode``: slow, short, and read first.
 
-It needs none of the compiled modules, so it decodes where they cannot be had (``crc32c`` from PyPI
-computes the checksum, or else ``pure_crc``), and it is the oracle that the compiled codec is tested
-against: the same faults for the same bytes, the same bytes for the same records.
+It needs none of the compiled modules, so it decodes where they cannot be had (the checksum is then
+that of ``crc32c`` from PyPI, or else ``pure_crc``), and it is the oracle that the compiled codec is
+tested against: the same faults for the same bytes, the same bytes for the same records.
 
 Source: Kafka's ``DefaultRecordBatch``, ``DefaultRecord``, ``ByteUtils``.
 """
@@ -46,11 +46,14 @@ assert _HEADER.size == limits.BATCH_HEADER_BYTES
 
 @cache
 def _fastest_crc32c() -> Callable[[bytes | memoryview, int], int]:
-    """Import it when it is first used: that takes a tenth of a replica's start."""
+    """Import it when it is first used: PyPI's takes a tenth of a replica's start."""
     try:
-        from crc32c import crc32c
+        from kraftfast.record.checksum import crc32c
     except ImportError:
-        from kraftfast.record.pure_crc import crc32c  # type: ignore[assignment]
+        try:
+            from crc32c import crc32c  # type: ignore[assignment]
+        except ImportError:
+            from kraftfast.record.pure_crc import crc32c  # type: ignore[assignment]
     return crc32c
 
 

@@ -22,7 +22,7 @@ OF_CLIENTS = {
     "kraftfast.client.producer.producer",
 }
 """A program that starts replicas imports what its clients need while they start."""
-STARTS = "import kraftfast.node.processes.worker as worker; worker.load_for_elections()"
+STARTS = "import kraftfast.node.processes.worker"
 LEADS = f"""
 {STARTS}
 from kraftfast.record.control import KRaftVersion, control_batch

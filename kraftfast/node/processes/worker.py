@@ -32,7 +32,6 @@ from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
 from kraftfast.node.processes.line import write_line
 from kraftfast.node.processes.sibling import fork_sibling
-from kraftfast.record import pure
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
@@ -40,7 +39,6 @@ ORPHAN_TIMEOUT_MS = 300
 
 def main(fds: list[int]) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
-    load_for_elections()
     sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops a process that writes to it
     opened = False
@@ -75,11 +73,6 @@ def main(fds: list[int]) -> int:
         return _failed(sock, refused_by_host(config.node_id, error), opened)
     except Exception as error:
         return _defect(sock, error)
-
-
-def load_for_elections() -> None:
-    """Import what the first record of an epoch takes: later everyone would wait for that."""
-    pure.crc32c(b"")
 
 
 def fork_siblings(fds: list[int]) -> int:
