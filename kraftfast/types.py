@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftfast import limits
@@ -148,8 +147,7 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{address_text(self.host, self.port)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(NamedTuple):
     """One entry of a voter set (KIP-853 VotersRecord; static voters have no directory id)."""
 
     id: int
@@ -270,8 +268,7 @@ class VoterSet:
         return f"VoterSet{self.ids}"
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(NamedTuple):
     """What a replica must never forget about elections: the content of ``quorum-state`` (D5).
 
     Invariants over time (I9): ``epoch`` never falls; within an epoch ``voted`` never changes from
@@ -288,8 +285,7 @@ Tags = tuple[tuple[int, bytes], ...]
 """Tagged fields in the order of their numbers, contents not interpreted."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
+class LeaderChange(NamedTuple):
     """A leader's first record of its epoch (KIP-595).
 
     ``version`` 1 exists in Kafka's schema and carries directory ids, but Kafka writes 0.
@@ -310,16 +306,14 @@ class LeaderChange:
         return cls(leader_id, tuple(voters), tuple(granting))
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersion:
+class KRaftVersion(NamedTuple):
     """``kraft.version`` from here on: 0 static voters, 1 voters in the log (KIP-853)."""
 
     kraft_version: int
     tags: Tags = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVoters:
+class KRaftVoters(NamedTuple):
     """The voter set from here on, in force as soon as it is appended (KIP-853).
 
     ``target``: the ids that a reassignment is on the way to (KIP-642); None: none is under way. A

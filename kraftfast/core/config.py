@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from kraftfast import limits
 from kraftfast.errors import InvalidOption
@@ -26,8 +28,7 @@ class FlushPolicy(StrEnum):
     ADAPTIVE = "adaptive"  # at once if nothing else waits for its commit, else deferred
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumConfig:
+class QuorumConfig(Struct, frozen=True):
     """Timers, bounds and choices of one replica. Times are milliseconds.
 
     Raises ``InvalidOption`` for a value that is out of range.
@@ -110,7 +111,7 @@ class QuorumConfig:
                 raise InvalidOption(f"{name} must not be negative, not {getattr(self, name)}")
         longest_ms = max(1, min(self.fetch_timeout_ms, self.request_timeout_ms) // 2)
         if self.fetch_max_wait_ms > longest_ms:  # or an idle quorum takes silence for the end
-            object.__setattr__(self, "fetch_max_wait_ms", longest_ms)
+            force_setattr(self, "fetch_max_wait_ms", longest_ms)
         if self.unflushed_bytes_max < limits.TURN_BYTES_MAX:
             raise InvalidOption(
                 f"unflushed_bytes_max must be at least {limits.TURN_BYTES_MAX}, one turn of the "
@@ -120,7 +121,7 @@ class QuorumConfig:
             raise InvalidOption("held_age_ms_max must not be below unflushed_age_ms_max")
         for name, kind in (("durability", Durability), ("flush", FlushPolicy)):
             try:
-                object.__setattr__(self, name, kind(getattr(self, name)))
+                force_setattr(self, name, kind(getattr(self, name)))
             except ValueError:
                 known = "|".join(kind)
                 raise InvalidOption(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.replication.leader import Progress
 from kraftfast.core.state import ReplicaState
 from kraftfast.types import ReplicaKey, VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaDescription:
+class ReplicaDescription(Struct, frozen=True):
     """One replica as the leader knows it. Times are the leader's monotonic ms, -1: never."""
 
     key: ReplicaKey
@@ -19,8 +18,7 @@ class ReplicaDescription:
     last_caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumDescription:
+class QuorumDescription(Struct, frozen=True):
     """The quorum as this replica knows it; ``voters`` and ``observers`` only where it leads."""
 
     role: str

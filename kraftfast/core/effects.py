@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from kraftfast.core.membership.control import ControlRecord
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
@@ -163,8 +165,7 @@ class Truncate:
     truncations: int
 
 
-@dataclass
-class AnswerSnapshot:
+class AnswerSnapshot(Struct):
     """Answer a FetchSnapshot with at most ``max_bytes`` from ``position``; ``SnapshotAnswered``
     once they have left, or cannot any more.
 
@@ -178,8 +179,7 @@ class AnswerSnapshot:
     max_bytes: int
 
 
-@dataclass
-class WriteSnapshot:
+class WriteSnapshot(Struct):
     """Write a slice to the snapshot that is being fetched; then ``SnapshotWritten``.
 
     ``payload`` is that of the ``ResponseReceived``. Position 0 begins a new file. A ``RoleChanged``
@@ -192,8 +192,7 @@ class WriteSnapshot:
     last: bool
 
 
-@dataclass
-class InstallSnapshot:
+class InstallSnapshot(Struct):
     """Check the fetched snapshot, give it its name, and begin the log anew behind it, all durably.
 
     The log's truncation counter becomes ``truncations``. Then ``SnapshotInstalled``.
@@ -203,8 +202,7 @@ class InstallSnapshot:
     truncations: int
 
 
-@dataclass
-class DeleteBefore:
+class DeleteBefore(Struct):
     """Let the log begin at ``offset``: segments and snapshots wholly below it may go."""
 
     offset: int
@@ -248,8 +246,7 @@ class RoleChanged:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass
-class AnswerReadBarrier:
+class AnswerReadBarrier(Struct):
     """Tell a reader: whoever has read up to ``offset`` sees all that was committed before it asked.
 
     -1 with an ``error`` if that could not be known in time.
@@ -260,8 +257,7 @@ class AnswerReadBarrier:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass
-class Probe:
+class Probe(Struct):
     """Ask these endpoints of voter ``voter_id`` for ApiVersions; then ``Probed``."""
 
     probe: int
@@ -269,16 +265,14 @@ class Probe:
     endpoints: tuple[Endpoint, ...]
 
 
-@dataclass
-class VotersChanged:
+class VotersChanged(Struct):
     """Another voter set or ``kraft.version`` is in force: links go where these voters are."""
 
     kraft_version: int
     voters: VoterSet
 
 
-@dataclass
-class Warn:
+class Warn(Struct):
     """Report to people that something was refused that should not have been asked for."""
 
     text: str

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
@@ -144,8 +146,7 @@ class StreamAnswered:
     end_offset: int
 
 
-@dataclass
-class SnapshotCreated:
+class SnapshotCreated(Struct):
     """The state machine's snapshot of the records below ``snapshot_id.offset`` is on disk.
 
     ``Replica.may_create_snapshot`` was asked first.
@@ -154,8 +155,7 @@ class SnapshotCreated:
     snapshot_id: OffsetAndEpoch
 
 
-@dataclass
-class RetentionDue:
+class RetentionDue(Struct):
     """The log may begin where this snapshot ends: what is below is not to be kept any longer.
 
     ``urgent``: the disk is full, so that nothing is kept for replicas that fetch a snapshot.
@@ -165,13 +165,11 @@ class RetentionDue:
     urgent: bool = False
 
 
-@dataclass
-class SnapshotAnswered:
+class SnapshotAnswered(Struct):
     """What one ``AnswerSnapshot`` asked for has left this process, or never will."""
 
 
-@dataclass
-class SnapshotWritten:
+class SnapshotWritten(Struct):
     """A slice of a snapshot was written up to ``end_position`` (after WriteSnapshot).
 
     ``rejected``: it could not be, and the file is dropped.
@@ -182,8 +180,7 @@ class SnapshotWritten:
     rejected: bool = False
 
 
-@dataclass
-class SnapshotInstalled:
+class SnapshotInstalled(Struct):
     """The snapshot stands in place of the log (after InstallSnapshot).
 
     ``history``: its KRaftVersion and KRaftVoters records, filed at its end offset less one.
@@ -195,8 +192,7 @@ class SnapshotInstalled:
     rejected: bool = False
 
 
-@dataclass
-class Probed:
+class Probed(Struct):
     """What ``Probe`` number ``probe`` found: the ``kraft.version`` range of an ApiVersions answer.
 
     -1: the answer had none. REQUEST_TIMED_OUT or any other error: nobody, or somebody else, spoke.
@@ -219,8 +215,7 @@ class ResignRequested:
     epoch: int
 
 
-@dataclass
-class TransferRequested:
+class TransferRequested(Struct):
     """An operator asks the leader to hand over to a voter, -1: to the one with the longest log.
 
     Answered by a ``Reply`` with ``TransferResponse`` to ``source``.
@@ -230,8 +225,7 @@ class TransferRequested:
     target_id: int = -1
 
 
-@dataclass
-class ReadBarrierRequested:
+class ReadBarrierRequested(Struct):
     """A reader wants to see all that is committed now: answered by ``AnswerReadBarrier``."""
 
     source: Any

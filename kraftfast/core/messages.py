@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Uuid
 
@@ -158,8 +160,7 @@ class FetchResponse:
     records_bytes: int = 0  # on the receiving side: how many bytes of records came with it
 
 
-@dataclass
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(Struct):
     """FetchSnapshot (59): ``max_bytes`` of a snapshot from ``position`` on (KIP-630)."""
 
     epoch: int
@@ -172,8 +173,7 @@ class FetchSnapshotRequest:
     ours: bool = True  # and that is this quorum's
 
 
-@dataclass
-class FetchSnapshotResponse:
+class FetchSnapshotResponse(Struct):
     """Answer to FetchSnapshot without its bytes, which stay with the node."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -191,8 +191,7 @@ class FetchSnapshotResponse:
 # --- membership (KIP-853) and reassignment (KIP-642) ------------------------------------------
 
 
-@dataclass
-class AddRaftVoterRequest:
+class AddRaftVoterRequest(Struct):
     """AddRaftVoter (80). Kafka ignores the request's own time-out, and so does this core."""
 
     voter: ReplicaKey
@@ -202,16 +201,14 @@ class AddRaftVoterRequest:
     cluster_id: str | None = None
 
 
-@dataclass
-class RemoveRaftVoterRequest:
+class RemoveRaftVoterRequest(Struct):
     """RemoveRaftVoter (81)."""
 
     voter: ReplicaKey
     cluster_id: str | None = None
 
 
-@dataclass
-class UpdateRaftVoterRequest:
+class UpdateRaftVoterRequest(Struct):
     """UpdateRaftVoter (82): a voter tells the leader of ``epoch`` where it listens now."""
 
     epoch: int
@@ -222,8 +219,7 @@ class UpdateRaftVoterRequest:
     cluster_id: str | None = None
 
 
-@dataclass
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(Struct):
     """UpdateFeatures (57), as far as it asks for a ``kraft.version``."""
 
     kraft_version: int
@@ -231,37 +227,32 @@ class UpdateFeaturesRequest:
     validate_only: bool = False
 
 
-@dataclass
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(Struct):
     """AlterPartitionReassignments (45): let these ids be the voters; None cancels (KIP-642)."""
 
     target: tuple[int, ...] | None
     timeout_ms: int = 60_000
 
 
-@dataclass
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(Struct):
     """ListPartitionReassignments (46)."""
 
 
-@dataclass
-class AddRaftVoterResponse:
+class AddRaftVoterResponse(Struct):
     """Answer to AddRaftVoter; ``message`` says what to do about an error."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass
-class RemoveRaftVoterResponse:
+class RemoveRaftVoterResponse(Struct):
     """Answer to RemoveRaftVoter."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass
-class UpdateRaftVoterResponse:
+class UpdateRaftVoterResponse(Struct):
     """Answer to UpdateRaftVoter: its one error code is ``partition_error`` here."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -273,24 +264,21 @@ class UpdateRaftVoterResponse:
     message: str | None = None  # has no field on the wire: for the log
 
 
-@dataclass
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(Struct):
     """Answer to UpdateFeatures."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(Struct):
     """Answer to AlterPartitionReassignments."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(Struct):
     """Answer to ListPartitionReassignments; ``target`` None: none is under way."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -302,24 +290,21 @@ class ListPartitionReassignmentsResponse:
 # --- ours: no message of Kafka's says this --------------------------------------------------
 
 
-@dataclass
-class TransferResponse:
+class TransferResponse(Struct):
     """Answer to ``TransferRequested``."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass
-class ReadBarrierRequest:
+class ReadBarrierRequest(Struct):
     """A replica asks its leader for a reader of its own (ReadIndex)."""
 
     timeout_ms: int
     cluster_id: str | None = None
 
 
-@dataclass
-class ReadBarrierResponse:
+class ReadBarrierResponse(Struct):
     """Answer to it: ``offset`` is the leader's high watermark when it was asked."""
 
     error: ErrorCode = ErrorCode.NONE

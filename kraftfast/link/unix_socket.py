@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraftfast.errors import CannotListen, PeerGone
 
@@ -19,8 +19,7 @@ SO_PEERCRED = 17
 BACKLOG = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(NamedTuple):
     """The process that opened the other end, by the kernel's word."""
 
     pid: int

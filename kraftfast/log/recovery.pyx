@@ -16,9 +16,9 @@ replica ended while it put a fetched snapshot in the log's place. It must begin 
 snapshot, whatever its segments hold (Kafka's ``truncateToLatestSnapshot``).
 """
 
+from msgspec import Struct
 import os
 import re
-from dataclasses import dataclass
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -52,8 +52,7 @@ REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.
 INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """An opened log, and what had to be done to it."""
 
     log: Log
@@ -67,8 +66,7 @@ class Recovered:
     """(epoch, start offset) from the log's start on."""
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(Struct):
     """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms."""
 
     segment_bytes: int = limits.SEGMENT_BYTES

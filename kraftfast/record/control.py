@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kraftfast import errors, limits, varints
 from kraftfast.record import pure
@@ -47,23 +46,20 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotHeader:
+class SnapshotHeader(NamedTuple):
     """First record of a snapshot; the timestamp (ms) is that of the last batch it replaces."""
 
     last_contained_log_timestamp: int
     tags: Tags = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFooter:
+class SnapshotFooter(NamedTuple):
     """Last record of a snapshot."""
 
     tags: Tags = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OtherControl:
+class OtherControl(NamedTuple):
     """A control record that does not concern the quorum, or of a type made after this code."""
 
     type: int

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -105,8 +104,7 @@ class _Cursor:
         return bytes(self.data[self.at - size : self.at])
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(NamedTuple):
     """One record before its batch gives it an offset and a timestamp."""
 
     timestamp_delta: int
@@ -150,8 +148,7 @@ def _read_record(cursor: _Cursor) -> _Fields:
 # --- batches ---
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """As :class:`kraftfast.record.batch.BatchView`, with the same names."""
 
     base_offset: int
@@ -203,7 +200,7 @@ class Batch:
         Raises :class:`~kraftfast.errors.CorruptBatch` at the first bad one.
         """
         last_delta = -1
-        for number, fields in enumerate(self._fields()):
+        for number, fields in enumerate(self._unplaced()):
             delta = fields.offset_delta
             if not last_delta < delta <= self.last_offset - self.base_offset:
                 raise refusal(Fault.RECORD_OFFSET, self.position, number)
@@ -229,7 +226,7 @@ class Batch:
             raise refusal(Fault.CONTROL_BATCH, self.position)
         if self.codec and raft:
             raise refusal(Fault.COMPRESSED, self.position)
-        for number, fields in enumerate(self._fields()):
+        for number, fields in enumerate(self._unplaced()):
             fault = self._fault_of(fields, number, raft)
             if fault:
                 raise refusal(fault, self.position, number)
@@ -245,7 +242,7 @@ class Batch:
             words = f"batch at byte {self.position}: {error}"
             raise errors.CorruptBatch(words, self.position, error.reason) from None
 
-    def _fields(self) -> Iterator[_Fields]:
+    def _unplaced(self) -> Iterator[_Fields]:
         block = self.block()
         cursor = _Cursor(block, len(block))
         for number in range(self.record_count):

@@ -19,8 +19,9 @@ A table is a list of fields, one a line or parted by ``;``, in the order of the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from kraftfast import limits
 from kraftfast.types import ZERO_UUID
@@ -60,8 +61,7 @@ def versions(text: str) -> Versions:
     return Versions(int(first), int(last) if dash else int(first))
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One field of a table."""
 
     name: str  # as in Kafka's definition

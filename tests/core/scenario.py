@@ -62,8 +62,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev

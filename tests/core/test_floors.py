@@ -1,4 +1,5 @@
-"""The core imports what it may: ``types``, ``limits``, ``errors``, itself and pure parts of Python.
+"""The core imports ``types``, ``limits``, ``errors``, itself, pure parts of Python and msgspec's
+values.
 
 Nothing that reads a clock, draws chance of its own, or does input and output (style rule 1); that
 counts for ``import`` and ``cimport``, inside functions too.
@@ -20,6 +21,8 @@ PURE = {
     "collections",
     "collections.abc",
     "dataclasses",
+    "msgspec",
+    "msgspec.structs",
     "enum",
     "typing",
     "random",

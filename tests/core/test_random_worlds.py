@@ -5,10 +5,11 @@ A small stand-in for the simulator, over the in-memory log: it finds slips of th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
@@ -74,7 +75,7 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             if random.random() > 0.02 or not message.correlation:
                 # Few are duplicated, streams never.
                 world.messages.remove(message)
-            world.deliver(replace(message))
+            world.deliver(copy(message))
         elif dice < 0.75:
             host.finish_flush()
         elif dice < 0.85 and host.running:

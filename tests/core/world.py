@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -87,7 +89,7 @@ class Setting:
         entry = voter_of(key)
         if key.id in self.moved:
             there = Endpoint("CONTROLLER", f"host{key.id}", 9000)
-            entry = replace(entry, endpoints=(there,))
+            entry = entry._replace(endpoints=(there,))
         return entry
 
     @property

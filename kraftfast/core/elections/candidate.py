@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.elections.election import Election
 from kraftfast.core.roles import Role
 
 
-@dataclass(eq=False)
-class Candidate:
+class Candidate(Struct, eq=False):
     """A voter in an election. Votes never flip; a lost one waits out its timer.
 
     Invariant: the log it asks with must be on its disk (D21), and must not change meanwhile.

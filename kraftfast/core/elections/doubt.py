@@ -13,14 +13,13 @@ the winner reports the possible loss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.log_view import LogView
 from kraftfast.types import OffsetAndEpoch
 
 
-@dataclass(eq=False)
-class Doubt:
+class Doubt(Struct, eq=False):
     """What this replica may have acknowledged beyond its log.
 
     Invariants: ``phantom_tail`` is above the durable end of the log, compared as (epoch, offset)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, field
-
 from kraftfast.types import ReplicaKey, VoterSet
 
 
-@dataclass(eq=False)
 class Election:
     """The votes of one election (Kafka's ``EpochElection``).
 
@@ -15,20 +12,21 @@ class Election:
     voters of the set vote; ``without_log`` is a part of ``rejected``.
     """
 
-    voters: InitVar[VoterSet]
-    local: InitVar[ReplicaKey]
     unanimous: bool  # an uncertain head is about (D10): every voter must grant
     may_flip: bool  # pre-votes may change, real votes never do
-    voter_ids: tuple[int, ...] = ()
-    granted: set[int] = field(default_factory=set)
-    rejected: set[int] = field(default_factory=set)
-    # of the rejected: for a doubt alone, by voters without a log (D23)
-    without_log: set[int] = field(default_factory=set)
-    needed: int = 0  # how many votes win
-    _local_id: int = field(init=False)
-    _own: set[int] = field(init=False)  # the own vote, if it counts
+    voter_ids: tuple[int, ...]
+    granted: set[int]
+    rejected: set[int]
+    without_log: set[int]  # of the rejected: for a doubt alone, by voters without a log (D23)
+    needed: int  # how many votes win
+    _local_id: int
+    _own: set[int]  # the own vote, if it counts
 
-    def __post_init__(self, voters: VoterSet, local: ReplicaKey) -> None:
+    def __init__(
+        self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
+    ) -> None:
+        self.unanimous, self.may_flip = unanimous, may_flip
+        self.granted, self.rejected, self.without_log = set(), set(), set()
         self._local_id = local.id
         self.adopt(voters, local)
 

@@ -11,8 +11,9 @@ without a record adopts any epoch that an answer names: else it could never join
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kraftfast import limits
 from kraftfast.core.messages import VoteRequest
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from kraftfast.core.state import ReplicaState
 
 
-@dataclass(eq=False)
-class EpochBudget:
+class EpochBudget(Struct, eq=False):
     """How many epochs messages of one kind may still move this replica.
 
     Invariant: ``spent`` must not exceed ``burst``; it falls by ``limits.EPOCHS_PER_S``.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.elections.election import Election
 from kraftfast.core.roles import Role
 
 
-@dataclass(eq=False)
-class Prospective:
+class Prospective(Struct, eq=False):
     """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
 
     Invariants: pre-votes go out at ``campaign_at_ms`` and not before, and decide nothing before;

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.roles import Role
 from kraftfast.types import ReplicaKey
 
 
-@dataclass(eq=False)
-class Resigned:
+class Resigned(Struct, eq=False):
     """A leader that stepped down or restarted. It names itself leader, appends nothing, grants no
     vote in this epoch, and tells the other voters until they know."""
 

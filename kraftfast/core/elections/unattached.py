@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast.core.roles import Role
 
 
-@dataclass(eq=False)
-class Unattached:
+class Unattached(Struct, eq=False):
     """A replica that looks for a leader; a voter among them has an election timer."""
 
     role = Role.UNATTACHED

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from kraftfast.core.effects import Reply
 from kraftfast.core.messages import ChangeVoterResponse, UpdateRaftVoterResponse
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from kraftfast.core.state import ReplicaState
 
 
-@dataclass(eq=False)
-class VoterChange:
+class VoterChange(Struct, eq=False):
     """An addition, removal, update, upgrade, or another target.
 
     Its life: perhaps a probe and a Fetch, then its records are appended, then committed. It ends

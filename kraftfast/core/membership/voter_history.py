@@ -7,13 +7,11 @@ They are in force as soon as they are appended, committed or not, and undone by 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from kraftfast.types import NO_OFFSET, KRaftVersion, KRaftVoters, ReplicaKey
 
 
-@dataclass
 class VoterHistory:
     """Every KRaftVersion and KRaftVoters record from the latest snapshot to the log's end.
 
@@ -21,13 +19,18 @@ class VoterHistory:
     at -1. Invariant: offsets strictly ascend in both lists.
     """
 
-    controls: InitVar[Iterable[tuple[int, KRaftVersion | KRaftVoters]]] = ()
-    versions: list[tuple[int, int]] = field(default_factory=list)  # (offset, kraft.version)
-    voter_sets: list[tuple[int, KRaftVoters]] = field(default_factory=list)
+    versions: list[tuple[int, int]]  # (offset, kraft.version)
+    voter_sets: list[tuple[int, KRaftVoters]]
 
-    def __post_init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]]) -> None:
+    def __init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]] = ()) -> None:
+        self.versions, self.voter_sets = [], []
         for offset, control in controls:
             self.add(offset, control)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VoterHistory):
+            return NotImplemented
+        return (self.versions, self.voter_sets) == (other.versions, other.voter_sets)
 
     def add(self, offset: int, control: KRaftVersion | KRaftVoters) -> None:
         """Note a record that was appended or read. Raises ``ValueError`` where offsets do not

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.roles import Role
 from kraftfast.types import OffsetAndEpoch
 
 
-@dataclass(eq=False)
-class Download:
+class Download(Struct, eq=False):
     """A snapshot on its way here.
 
     Invariant: what is on disk of it ends at ``position``, which is at most ``size``.

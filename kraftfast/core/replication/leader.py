@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from kraftfast import limits
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import NEVER_MS
@@ -88,8 +90,7 @@ class Progress:
             pushed.popleft()
 
 
-@dataclass(eq=False)
-class Transfer:
+class Transfer(Struct, eq=False):
     """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
 
     target_id: int
@@ -98,8 +99,7 @@ class Transfer:
     deadline_ms: int  # the leader goes on then
 
 
-@dataclass(eq=False)
-class Barrier:
+class Barrier(Struct, eq=False):
     """A reader that waits to be told up to where it must have read (ReadIndex)."""
 
     source: Any

@@ -13,7 +13,7 @@ one, a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kraftfast import limits
 from kraftfast.core.messages import FetchSnapshotRequest
@@ -24,8 +24,7 @@ NO_LEASE = 2**63 - 1
 """Above every offset."""
 
 
-@dataclass(eq=False)
-class Lease:
+class Lease(Struct, eq=False):
     """The lease of one replica, which is fetching this snapshot from this leader.
 
     Invariants: ``begun_ms`` must not exceed ``renewed_ms``; ``position`` must never fall.

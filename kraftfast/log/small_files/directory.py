@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
@@ -45,8 +46,7 @@ KAFKA_RAFT = "kafka-raft"
 RECORDS = ("any", KAFKA_RAFT)
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(Struct, frozen=True):
     """``meta.properties``, version 1."""
 
     cluster_id: str
@@ -54,8 +54,7 @@ class MetaProperties:
     directory_id: Uuid
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(Struct, frozen=True):
     """What was promised about a log when it was formatted; the same on every replica."""
 
     durability: str = "majority"
