@@ -77,6 +77,7 @@ INDEX_INTERVAL_BYTES = 4096
 INDEX_BYTES_MAX = 10 * 1024 * 1024
 PREPARE_STRIDE_BYTES = 64 * 1024 * 1024
 PREPARE_PIECE_BYTES = 64 * 1024
+PREPARE_BYTES = 1024 * 1024  # with zeros, before a replica starts
 PAGE_BYTES = 4096
 SEGMENT_BYTES_MAX = 2**31 - 2 * PAGE_BYTES
 """Positions in an index have 31 bits, and the last page comes behind."""

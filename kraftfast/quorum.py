@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Unpack
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, whole_number
 from kraftfast.client.of_this_host import QuorumOfThisHost
-from kraftfast.client.producer.collected import run_in_background
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -116,7 +115,9 @@ class LocalQuorum(QuorumOfThisHost):
             self.supervisor.keep([self._config(id) for id in self.directories])
             from kraftfast.client.admin.admin import Admin  # the workers import theirs meanwhile
             from kraftfast.client.admin.admin_ways import LocalWay
+            from kraftfast.client.producer.collected import run_in_background
 
+            self._run_in_background = run_in_background  # once collected, nothing is imported
             self._keep_clients()
             self._admin = self._kept(Admin(LocalWay(self.directories, self.topic, self.cluster_id)))
         except BaseException:
@@ -442,7 +443,7 @@ class LocalQuorum(QuorumOfThisHost):
         if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn(f"the quorum in {self.path} was not closed", ResourceWarning, source=self)
-        run_in_background(self.close)  # where the interpreter ends, workers end by themselves
+        self._run_in_background(self.close)  # where the interpreter ends, workers end by themselves
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
+CGROUP = "/sys/fs/cgroup"
+OWN_CGROUP = "/proc/self/cgroup"
 DEFAULT_PERIOD_US = 100_000
 """Of version 1, which tells the quota alone; it is hardly ever changed."""
 
@@ -15,7 +15,7 @@ def values(name: str, controller: str, old_name: str) -> Iterator[str]:
     """Yield a setting of this process's cgroup and of those above it: ``old_name`` in version 1."""
     for folder, is_old in _folders(controller):
         try:
-            yield (folder / (old_name if is_old else name)).read_text().strip()
+            yield _text(os.path.join(folder, old_name if is_old else name)).strip()
         except OSError:
             pass  # a container may not see its cgroup's real path
 
@@ -25,7 +25,8 @@ def tasks_room() -> int | None:
     found: list[int] = []
     for folder, _ in _folders("pids"):
         try:
-            most, now = ((folder / name).read_text() for name in ("pids.max", "pids.current"))
+            most = _text(os.path.join(folder, "pids.max"))
+            now = _text(os.path.join(folder, "pids.current"))
         except OSError:
             continue
         if most.strip() != "max":
@@ -45,19 +46,24 @@ def cpu_quota() -> float | None:
     return min(found) if found else None
 
 
-def _folders(controller: str) -> Iterator[tuple[Path, bool]]:
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def _folders(controller: str) -> Iterator[tuple[str, bool]]:
     """Yield the folders that may hold this controller's settings, and if they are of version 1."""
     try:
-        lines = OWN_CGROUP.read_text().splitlines()
+        lines = _text(OWN_CGROUP).splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        root = CGROUP / controllers
-        here = root / path.strip("/")
-        for folder in (here, *here.parents):
+        root = os.path.join(CGROUP, controllers).rstrip("/")
+        folder = os.path.join(root, path.strip("/")).rstrip("/")
+        while folder != root:
             yield folder, bool(controllers)
-            if folder == root:
-                break
+            folder = os.path.dirname(folder)
+        yield root, bool(controllers)

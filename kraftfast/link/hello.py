@@ -61,6 +61,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     again: bool = False
 
 
+HELLO = msgspec.json.Decoder(Hello)
+
+
 def encode_hello(hello: Hello) -> bytes:
     """Return the message that carries it."""
     return msgspec.json.encode(hello)
@@ -71,6 +74,6 @@ def decode_hello(data: bytes) -> Hello:
     if not data:
         raise PeerGone("the other side closed the connection")
     try:
-        return msgspec.json.decode(data, type=Hello)
+        return HELLO.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFrame(f"a local message that does not decode: {error}") from None

@@ -49,7 +49,6 @@ SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
 REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.NAME)]
 """Not strays: they hold the space with which those files are written again (``rewrite_file``)."""
-INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
 
 
 class Recovered(Struct):
@@ -73,7 +72,7 @@ class Settings(Struct):
     segment_ms: int = limits.SEGMENT_MS
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     """How far ahead of the head to prepare under load; less while little was appended."""
-    prepare_bytes: int = INITIAL_PREPARE_BYTES
+    prepare_bytes: int = limits.PREPARE_BYTES
     """How far ahead of the head to prepare before the log is opened."""
     producers_max: int = limits.PRODUCERS
     how: str = "written"

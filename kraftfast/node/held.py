@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -69,6 +68,8 @@ def _end_child() -> NoReturn:
     if isinstance(error, SystemExit) and isinstance(error.code, int | None):
         status = error.code or 0
     elif error is not None:
+        import traceback
+
         traceback.print_exception(error)
     else:
         write_line(f"kraftfast: process {os.getpid()}, forked by a state machine, must not return")

@@ -6,7 +6,6 @@ import os
 import resource
 import sys
 import time
-import traceback
 from typing import Any
 
 from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
@@ -85,6 +84,8 @@ class LocalHost:
         embed(node, load_class(state_machine)())
 
     def state_machine_failed(self, error: BaseException) -> None:
+        import traceback
+
         traceback.print_exception(error)
         print("kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True)
         os._exit(STATE_MACHINE_EXIT_CODE)

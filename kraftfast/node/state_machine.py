@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
@@ -175,6 +174,8 @@ def check_class(found: Any, text: str) -> None:
         raise InvalidOption(f"state machine {text!r} is no class")
     if not issubclass(found, StateMachine):
         raise InvalidOption(f"state machine {text!r} is not derived from kraftfast.StateMachine")
+    import inspect  # a quorum without a state machine starts without it
+
     try:
         inspect.signature(found).bind()
     except TypeError as error:

@@ -174,8 +174,8 @@ def test_the_processors_of_a_cgroup(
     folder.mkdir(parents=True)
     (folder / name).write_text(value + "\n")
     (tmp_path / "own").write_text(own + "\n")
-    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
-    monkeypatch.setattr(cgroup, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "CGROUP", str(tmp_path))
+    monkeypatch.setattr(cgroup, "OWN_CGROUP", str(tmp_path / "own"))
     assert cgroup.cpu_quota() == count
     (found,) = machine.processors()
     assert (found.state == NOTE) == (min(count or 9, len(os.sched_getaffinity(0))) < 2)
@@ -190,8 +190,8 @@ def test_the_tasks_of_a_cgroup(
     folder.mkdir(parents=True)
     (folder / "pids.current").write_text("30\n")
     (tmp_path / "own").write_text(own + "\n")
-    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
-    monkeypatch.setattr(cgroup, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "CGROUP", str(tmp_path))
+    monkeypatch.setattr(cgroup, "OWN_CGROUP", str(tmp_path / "own"))
     for most, room, state in (
         ("max", None, OK),
         ("60", 30, OK),

@@ -9,9 +9,10 @@ space before the first says that it must be there. Sources: KIP-853; Kafka's
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
+
+import msgspec
 
 from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, uuid_text
@@ -48,7 +49,7 @@ def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> 
         }
     if state.superseded:
         fields["votersSuperseded"] = True
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return msgspec.json.encode(fields)
 
 
 def seal(data: bytes) -> bytes:
@@ -78,7 +79,7 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
             path,
         )
     try:
-        fields = json.loads(line)
+        fields = msgspec.json.decode(line)
         version = _integer(fields["data_version"])
         if version not in (0, 1):
             raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
@@ -87,7 +88,7 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
         )
         directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
         superseded = fields.get("votersSuperseded", False) is not False
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
@@ -103,6 +104,6 @@ def _integer(value: object) -> int:
 
 def static_voter_ids(data: bytes) -> tuple[int, ...] | None:
     """Return the voters that version 0 names, None if it names none; ``data`` must be checked."""
-    voters = json.loads(data.split(b"\n", 1)[0]).get("currentVoters") or []
+    voters = msgspec.json.decode(data.split(b"\n", 1)[0]).get("currentVoters") or []
     ids = [voter.get("voterId") for voter in voters if isinstance(voter, dict)]
     return tuple(sorted(id for id in ids if type(id) is int)) or None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import random
 import socket
 import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
+
+from msgspec import Struct
 
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
@@ -62,6 +61,8 @@ def free_port(host: str) -> int:
     One that the kernel gives to no connection, if there is: else a connection of any process could
     take it while a replica is started again, and keep it.
     """
+    import random  # most quorums do not listen
+
     tried = (random.choice(PORTS) for _ in range(PORT_TRIES_MAX))
     free = (port for port in tried if port not in _chosen and _is_free(host, port))
     try:
@@ -120,8 +121,7 @@ class Settings(TypedDict, total=False):
     state_machine: type[StateMachine] | str | None
 
 
-@dataclass(slots=True)
-class Tuning:
+class Tuning(Struct):
     """How a quorum runs; may differ from start to start. Sizes are bytes, times milliseconds."""
 
     flush: str = "adaptive"
@@ -144,7 +144,7 @@ class Tuning:
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     """How much is written with zeros ahead of the log's end under load. A replica begins with
     ``prepare_bytes`` and goes on with 8 times what it has appended, up to this."""
-    prepare_bytes: int = 4 * 1024 * 1024
+    prepare_bytes: int = limits.PREPARE_BYTES
     """How much is written with zeros before the replica starts; at least 64 KiB."""
     retention_bytes: int | None = None
     """How much of the log to keep, -1: all. None: 100 MiB with a state machine that makes
@@ -225,9 +225,11 @@ class Tuning:
 
 def tuning_of(settings: dict[str, Any]) -> Tuning:
     """Return how a quorum runs with these settings. Raises InvalidOption."""
-    known = [field.name for field in fields(Tuning)]
+    known = Tuning.__struct_fields__
     for name in settings:
         if name not in known:
+            import difflib  # as a rule nothing is misspelt
+
             near = difflib.get_close_matches(name, known, n=1)
             hint = f": did you mean {near[0]}?" if near else ""
             raise InvalidOption(f"unknown setting {name!r}{hint}")

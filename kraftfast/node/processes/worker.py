@@ -35,6 +35,8 @@ from kraftfast.node.processes.sibling import fork_sibling
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
+CONFIG = msgspec.json.Decoder(NodeConfig)
+"""Made before a sibling is forked, which needs it at once: its types are looked up when it is."""
 
 
 def main(fds: list[int]) -> int:
@@ -48,7 +50,7 @@ def main(fds: list[int]) -> int:
     if not told:
         return 0  # the supervisor gave up before it said what this replica is
     try:
-        config = msgspec.json.decode(told, type=NodeConfig)
+        config = CONFIG.decode(told)
         node = Node(config)
         loop = Loop(node)
         if loop.sockets is not None:
