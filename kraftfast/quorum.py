@@ -10,6 +10,7 @@ True b'hello'
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -29,6 +30,7 @@ from kraftfast.errors import (
     KraftfastError,
     LocalError,
     NoQuorum,
+    PeerGone,
     RequestRefused,
 )
 from kraftfast.link.host import check_host
@@ -62,6 +64,9 @@ from kraftfast.types import NO_NODE, Endpoint, Uuid, uuid_from_text
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin
     from kraftfast.client.connector import Connector
+
+FIRST_COMMIT_S = 0.2
+"""A new quorum whose first voter does not commit within this time is asked who leads."""
 
 
 class LocalQuorum(QuorumOfThisHost):
@@ -113,7 +118,8 @@ class LocalQuorum(QuorumOfThisHost):
                 self.addresses.setdefault(id, self.tuning.choose_address(id))
             self.tuning.tell_who_can_come(self.addresses)
             self.supervisor.keep([self._config(id) for id in self.directories])
-            from kraftfast.client.admin.admin import Admin  # the workers import theirs meanwhile
+            import kraftfast.client.producer.producer  # noqa: F401 - the workers import theirs meanwhile
+            from kraftfast.client.admin.admin import Admin
             from kraftfast.client.admin.admin_ways import LocalWay
             from kraftfast.client.producer.collected import run_in_background
 
@@ -132,6 +138,8 @@ class LocalQuorum(QuorumOfThisHost):
             self._refuse_minority(errors)
             for error in errors.values():  # the others go on without them
                 write_line(f"kraftfast: {error}")
+            if self._is_new:
+                self._wait_first_commit()
             self.wait_leader(max(0.1, deadline - time.monotonic()))
             self._note_kraft_version()
         except BaseException:
@@ -237,6 +245,15 @@ class LocalQuorum(QuorumOfThisHost):
                 why += self.supervisor.restarts_text()
                 raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
             time.sleep(0.002)
+
+    def _wait_first_commit(self) -> None:
+        """Sleep until the first voter of a new quorum commits, as a rule as its leader.
+
+        To be asked who leads, again and again, would keep it from being elected.
+        """
+        with contextlib.suppress(PeerGone):
+            with contextlib.closing(self.watch(min(self.description.voters))) as first:
+                first.wait_beyond(0, FIRST_COMMIT_S)
 
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send ``signo`` to worker ``id``; it is started again. Raises InvalidOption, Closed."""

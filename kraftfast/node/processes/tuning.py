@@ -201,8 +201,10 @@ class Tuning(Struct):
 
     def tell_who_can_come(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Warn the caller of the caller that there are listeners, which let everyone in."""
+        if not addresses:
+            return
         loopback = is_loopback(self.host)
-        if addresses and not (loopback and self.expose_without_authentication):
+        if not (loopback and self.expose_without_authentication):
             text = open_to(addresses.values(), loopback)
             warnings.warn(text, UnauthenticatedListener, stacklevel=3)
 

@@ -319,6 +319,9 @@ def _refuse_replicas(path: str) -> None:
             f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
             f"may be one in {os.path.dirname(os.path.abspath(path))}"
         )
+    if not any(name.isdecimal() for name in Disk().list_directory(path)):
+        return  # as a rule: what reads replicas' files is not imported
+
     from kraftfast.node.storage.lost_description import advice
 
     todo = advice(path)
