@@ -118,7 +118,8 @@ class LocalQuorum(QuorumOfThisHost):
                 self.addresses.setdefault(id, self.tuning.choose_address(id))
             self.tuning.tell_who_can_come(self.addresses)
             self.supervisor.keep([self._config(id) for id in self.directories])
-            import kraftfast.client.producer.producer  # noqa: F401 - the workers import theirs meanwhile
+            # what clients need, while the workers import what they need
+            import kraftfast.client.producer.producer  # noqa: F401
             from kraftfast.client.admin.admin import Admin
             from kraftfast.client.admin.admin_ways import LocalWay
             from kraftfast.client.producer.collected import run_in_background

@@ -121,8 +121,8 @@ def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:
 
 
 FIRST_CAMPAIGN_MS = 2
-"""After the start of the first voter of a quorum that was made just now. The others start meanwhile:
-each is asked for its pre-vote as soon as the link to it stands, and waited for."""
+"""After the start of the first voter of a quorum that was made just now. Each of the others is
+asked for its pre-vote as soon as the link to it stands, and waited for."""
 
 
 def begins_quorum(state: ReplicaState, stored: QuorumState) -> bool:

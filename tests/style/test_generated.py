@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kraftfast.wire import messages
 from kraftfast.wire.notation import Field, parse

@@ -12,23 +12,17 @@ class Election:
     voters of the set vote; ``without_log`` is a part of ``rejected``.
     """
 
-    unanimous: bool  # an uncertain head is about (D10): every voter must grant
-    may_flip: bool  # pre-votes may change, real votes never do
-    voter_ids: tuple[int, ...]
-    granted: set[int]
-    rejected: set[int]
-    without_log: set[int]  # of the rejected: for a doubt alone, by voters without a log (D23)
-    needed: int  # how many votes win
-    _local_id: int
-    _own: set[int]  # the own vote, if it counts
-
     def __init__(
         self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
     ) -> None:
-        self.unanimous, self.may_flip = unanimous, may_flip
-        self.granted, self.rejected, self.without_log = set(), set(), set()
+        self.unanimous = unanimous  # an uncertain head is about (D10): every voter must grant
+        self.may_flip = may_flip  # pre-votes may change, real votes never do
+        self.granted: set[int] = set()
+        self.rejected: set[int] = set()
+        # of the rejected: for a doubt alone, by voters without a log (D23)
+        self.without_log: set[int] = set()
         self._local_id = local.id
-        self.adopt(voters, local)
+        self.adopt(voters, local)  # voter_ids; needed: how many votes win; _own: the own vote
 
     def record(self, voter_id: int, granted: bool, without_log: bool = False) -> bool:
         """Note a vote; False if it does not count: of no voter, or a real vote that flips."""

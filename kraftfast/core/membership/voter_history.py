@@ -19,11 +19,9 @@ class VoterHistory:
     at -1. Invariant: offsets strictly ascend in both lists.
     """
 
-    versions: list[tuple[int, int]]  # (offset, kraft.version)
-    voter_sets: list[tuple[int, KRaftVoters]]
-
     def __init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]] = ()) -> None:
-        self.versions, self.voter_sets = [], []
+        self.versions: list[tuple[int, int]] = []  # (offset, kraft.version)
+        self.voter_sets: list[tuple[int, KRaftVoters]] = []
         for offset, control in controls:
             self.add(offset, control)
 
