@@ -37,7 +37,7 @@ def measure(kernels: Path = KERNELS) -> dict[str, float]:
         command = [sys.executable, "-m", "pytest", str(kernels), "-q"]
         command += ["--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--benchmark-quiet"]
         # .ci/run's own options divide tests among processes, where pytest-benchmark times nothing
-        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        environment = {name: os.environ[name] for name in os.environ if name != "PYTEST_ADDOPTS"}
         done = subprocess.run(
             [*command, f"--benchmark-json={path}", "-p", "no:cacheprovider"],
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S,
