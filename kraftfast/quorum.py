@@ -37,9 +37,9 @@ from kraftfast.link.host import check_host
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.processes.line import write_line
 from kraftfast.node.processes.placement import share
 from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.telling import tell
 from kraftfast.node.processes.tuning import Settings, tuning_of
 from kraftfast.node.processes.tuning import Tuning as Tuning
 from kraftfast.node.processes.tuning import free_port as free_port
@@ -67,6 +67,10 @@ if TYPE_CHECKING:
 
 FIRST_COMMIT_S = 0.2
 """A new quorum whose first voter does not commit within this time is asked who leads."""
+
+
+LOGGED_S_MAX = 1.0
+"""How long the end of a quorum waits for the handlers of ``logging``."""
 
 
 class LocalQuorum(QuorumOfThisHost):
@@ -137,8 +141,8 @@ class LocalQuorum(QuorumOfThisHost):
         try:
             errors = self.supervisor.start(deadline - time.monotonic())
             self._refuse_minority(errors)
-            for error in errors.values():  # the others go on without them
-                write_line(f"kraftfast: {error}")
+            for id in errors:  # the others go on without them
+                self.supervisor.tell_error(id)
             if self._is_new:
                 self._wait_first_commit()
             self.wait_leader(max(0.1, deadline - time.monotonic()))
@@ -450,6 +454,7 @@ class LocalQuorum(QuorumOfThisHost):
         self._closed = True
         with self._lock, self._losing_clients():
             self.supervisor.close(left)
+        tell.flush(LOGGED_S_MAX)
 
     def disown(self) -> None:
         """Leave the workers, and the right to end them, to the parent in a forked child."""

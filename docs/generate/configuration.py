@@ -51,6 +51,8 @@ STRUCTURES = {
     "kraftfast.metrics.listen": "where `/metrics`, `/healthz` and `/readyz` are served, as "
     "`host:port`, or as `port` on 127.0.0.1; off without it "
     "([Prometheus](../operations/prometheus.md))",
+    "kraftfast.log.format": "how events are written on stderr, `text` or `json` "
+    "([Events](../operations/events.md))",
 }
 MEANINGS = {
     "controller.quorum.election.timeout.ms": "a campaign that has no result ends after this time",

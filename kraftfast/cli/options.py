@@ -13,6 +13,7 @@ import click
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy
+from kraftfast.node.event_log import FORMATS
 from kraftfast.types import Address, address_from_text
 
 UNITS = {
@@ -283,6 +284,11 @@ metrics_listen = click.option(
     type=Listen(),
     metavar="[HOST:]PORT",
     help="Serve /metrics for Prometheus, /healthz and /readyz there [off; HOST 127.0.0.1].",
+)
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    help="Events on stderr, one a line, as text or JSON [text].",
 )
 below = click.option(
     "--dir", "directory", type=DIRECTORY, help="Measure below this directory [/var/tmp]."

@@ -22,6 +22,7 @@ from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.small_files import properties
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.event_log import FORMATS
 from kraftfast.types import Address, address_from_text
 
 Fields = Mapping[str, str]
@@ -32,12 +33,13 @@ ANY_HOST = ("", "0.0.0.0", "::")
 class Server(NamedTuple):
     """One replica as its file describes it, and what is to be said about the file.
 
-    ``metrics``: where ``/metrics`` is served, None if nowhere.
+    ``metrics``: where ``/metrics`` is served, None if nowhere. ``log_format``: of events.
     """
 
     node: NodeConfig
     notes: list[str]
     metrics: Address | None = None
+    log_format: str = "text"
 
 
 def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -103,7 +105,7 @@ STRUCTURED = (
     "process.roles", "node.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers",
     "listeners", "advertised.listeners", "controller.listener.names",
     "listener.security.protocol.map", "metadata.log.dir", "log.dirs", "log.dir",
-    "kraftfast.metrics.listen",
+    "kraftfast.metrics.listen", "kraftfast.log.format",
 )  # fmt: skip
 
 WITHOUT_MEANING = (
@@ -198,9 +200,12 @@ def server(fields: Fields) -> Server:
             "controller.quorum.auto.join.enable: only a controller that others can reach can join"
         )
     node.quorum_config("majority")  # bounds that hold between values
-    metrics = "kraftfast.metrics.listen"
+    metrics, form = "kraftfast.metrics.listen", "kraftfast.log.format"
     return Server(
-        node, notes, _parse(fields, metrics, listen_address) if metrics in fields else None
+        node,
+        notes,
+        _parse(fields, metrics, listen_address) if metrics in fields else None,
+        _parse(fields, form, choice(*FORMATS)) if form in fields else FORMATS[0],
     )
 
 

@@ -11,7 +11,7 @@ from kraftfast.cli import options
 
 EXPOSE = "--expose-without-authentication"
 AT_RISK = (
-    "WARNING: {where} can be reached from other hosts, and there is no authentication yet. "
+    "{where} can be reached from other hosts, and there is no authentication yet. "
     "Whoever reaches it can read every record, append records, and pose as a replica: a forged "
     "Fetch counts as a durable copy, so that acknowledged records may be lost. Let only the other "
     "replicas and trusted clients through your firewall."
@@ -29,7 +29,10 @@ AT_RISK = (
     help="Listen on addresses that other hosts can reach, without authentication.",
 )
 @options.metrics_listen
-def serve(config: str, expose: bool, metrics: tuple[str, int] | None) -> None:
+@options.log_format
+def serve(
+    config: str, expose: bool, metrics: tuple[str, int] | None, log_format: str | None
+) -> None:
     """Run one replica as a server, with Kafka's config names.
 
     The directory must have been formatted (kraftfast storage format --config FILE --cluster-id ID).
@@ -38,11 +41,14 @@ def serve(config: str, expose: bool, metrics: tuple[str, int] | None) -> None:
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption
+    from kraftfast.node.event_log import EventLog
+    from kraftfast.node.processes.line import show_as
     from kraftfast.types import Endpoint, is_loopback
 
     server = read_server(config)
+    log = EventLog(server.node.node_id, show_as(log_format or server.log_format))
     for note in server.notes:
-        click.echo(f"kraftfast: {note}", err=True)
+        log.tell("configuration_noted", text=note)
     exposed = [
         Endpoint(listener.name, listener.host, listener.port).text
         for listener in server.node.listeners
@@ -54,40 +60,36 @@ def serve(config: str, expose: bool, metrics: tuple[str, int] | None) -> None:
             f"listen on 127.0.0.1, or say {EXPOSE}"
         )
     if exposed:
-        click.echo(AT_RISK.format(where=", ".join(exposed)), err=True)
-    run(server.node, metrics or server.metrics)
+        log.tell("exposed", text=AT_RISK.format(where=", ".join(exposed)))
+    run(server.node, log, log_format or server.log_format, metrics or server.metrics)
 
 
-def run(config: Any, metrics: tuple[str, int] | None = None) -> None:
+def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None) -> None:
     """Run until SIGINT or SIGTERM; ``metrics``: where to serve ``/metrics``, None for nowhere.
 
-    Raises StorageError and its subclasses.
+    ``log`` takes events beside those of the replica, all in ``form``. Raises StorageError and its
+    subclasses.
     """
     with ExitStack() as undo:
-        _run(config, _metrics(config, metrics, undo))
+        beside = None
+        if metrics is not None:
+            from kraftfast.live.beside import MetricsProcess
+
+            made = MetricsProcess(config.directory, metrics, log.tell, form)
+            beside = undo.enter_context(made)
+        _run(config, form, beside)
 
 
-def _metrics(config: Any, listen: tuple[str, int] | None, undo: ExitStack) -> Any:
-    """Return what serves ``/metrics``, not started yet, or None."""
-    if listen is None:
-        return None
-    from kraftfast.live.beside import MetricsProcess
-    from kraftfast.node.processes.line import write_line
-
-    def say(text: str) -> None:
-        write_line(f"kraftfast replica {config.node_id}: {text}")
-
-    return undo.enter_context(MetricsProcess(config.directory, listen, say))
-
-
-def _run(config: Any, metrics: Any) -> None:
+def _run(config: Any, form: str, metrics: Any) -> None:
     from kraftfast.link.host import check_host, check_tasks
+    from kraftfast.node.host import LocalHost
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
+    from kraftfast.node.processes.line import show_as
 
     check_host()
     check_tasks(1)
-    node = Node(config)
+    node = Node(config, LocalHost(show_as(form)))
     loop = Loop(node)
     assert loop.sockets is not None, "a server has listeners"
     try:
@@ -97,16 +99,8 @@ def _run(config: Any, metrics: Any) -> None:
         node.close()
         raise
     loop.signals.handle()
-    node.on_role.append(lambda effect: say_role(node, effect))
     for name, port in loop.sockets.ports().items():
-        node.log_line(f"listener {name} on port {port}, log in {node.directory.log_path}")
-    for line in metrics.start() if metrics is not None else ():
-        node.log_line(line)
+        node.tell("listening", listener=name, port=port)
+    if metrics is not None:
+        metrics.start()
     loop.run()
-    node.log_line("stopped")
-
-
-def say_role(node: Any, effect: Any) -> None:
-    """Print a line for people whenever the role changes."""
-    leader = f", replica {effect.leader_id} leads" if effect.leader_id >= 0 else ""
-    node.log_line(f"epoch {effect.epoch}: {effect.role}{leader}")

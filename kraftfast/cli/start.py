@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kraftfast.cli import options, streams
+from kraftfast.cli import options
 from kraftfast.cli.root import Terminated
 from kraftfast.errors import KraftfastError
 
@@ -64,79 +64,83 @@ LOOK_EVERY_S = 0.1
     "replaced disk votes under its old id. Decided when the quorum is made [1].",
 )
 @options.metrics_listen
+@options.log_format
 @options.timeout
 def start(**asked: Any) -> None:
     """Run a quorum on this host until it is told to stop.
 
-    Formats the directory the first time. Workers that die are started again. One line is printed
-    for every event. Ctrl-C, SIGTERM or SIGHUP ends it gracefully: everything committed is on disk.
+    Formats the directory the first time. Workers that die are started again. One line is written
+    to stderr for every event. Ctrl-C, SIGTERM or SIGHUP ends it gracefully: everything committed
+    is on disk.
     """
+    from kraftfast.node.event_log import FORMATS
+    from kraftfast.node.processes.line import show_as
+    from kraftfast.node.processes.telling import tell
+
+    form = asked.pop("log_format") or FORMATS[0]
+    before, tell.show = tell.show, show_as(form)
+    try:
+        run(asked, tell, form)
+    except (KeyboardInterrupt, Terminated):  # that is how it is told to stop
+        tell("quorum_stopped")
+    finally:
+        tell.show = before
+
+
+def run(asked: dict[str, Any], tell: Any, form: str) -> None:
+    """Run it; ``tell`` takes events, in ``form``. Raises KeyboardInterrupt, Terminated."""
     from kraftfast import LocalQuorum
-    from kraftfast.node.processes.tuning import open_to
-    from kraftfast.node.storage.local_layout import on_one_device, shared_device_text
-    from kraftfast.types import address_text, is_loopback
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
     listen = asked.pop("metrics")
     settings = {name: value for name, value in asked.items() if value is not None}
     settings["records"] = settings.pop("records_mode", None)
-    settings["expose_without_authentication"] = True  # to users of this host: said below
+    settings["expose_without_authentication"] = True  # to users of this host: told below
     settings["kraft_version"] = int(settings.get("kraft_version", 1))
-    try:
-        with ExitStack() as undo:
-            metrics = metrics_of(directory, listen, undo)
-            quorum = undo.enter_context(LocalQuorum(directory, voters, **settings))
-            say(
-                f"quorum {quorum.description.cluster_id} in {quorum.path}: "
-                f"{len(quorum.directories)} voters, "
-                f"durability {quorum.description.durability}, transport {quorum.tuning.transport}"
-            )
-            for id, (host, port) in quorum.addresses.items():
-                say(f"replica {id} listens on {address_text(host, port)}")
-            if quorum.addresses:
-                say(open_to(quorum.addresses.values(), is_loopback(quorum.tuning.host)))
-            for ids in on_one_device(quorum.directories):
-                say(shared_device_text(ids))
-            for line in metrics.start() if metrics is not None else ():
-                say(line)
-            try:
-                Events(quorum).run()
-            finally:
-                say("stopping")
-    except (KeyboardInterrupt, Terminated):
-        pass  # that is how it is told to stop
-    say("stopped")
+    with ExitStack() as undo:
+        metrics = None
+        if listen is not None:
+            from kraftfast.live.beside import MetricsProcess
+
+            metrics = undo.enter_context(MetricsProcess(directory, listen, tell, form))
+        quorum = undo.enter_context(LocalQuorum(directory, voters, **settings))
+        say_what_runs(quorum, tell)
+        if metrics is not None:
+            metrics.start()
+        Added(quorum, tell).run()
 
 
-def metrics_of(directory: str, listen: tuple[str, int] | None, undo: ExitStack) -> Any:
-    """Return what is to serve ``/metrics`` of the quorum, None if nothing is to."""
-    if listen is None:
-        return None
-    from kraftfast.live.beside import MetricsProcess
+def say_what_runs(quorum: Any, tell: Any) -> None:
+    """Tell what was started, and what an operator should know of it."""
+    from kraftfast.node.processes.tuning import open_to
+    from kraftfast.node.storage.local_layout import on_one_device, shared_device_text
+    from kraftfast.types import is_loopback
 
-    return undo.enter_context(MetricsProcess(directory, listen, say))
+    tell(
+        "quorum_started",
+        cluster_id=quorum.description.cluster_id,
+        path=quorum.path,
+        voters=len(quorum.directories),
+        durability=quorum.description.durability,
+        transport=quorum.tuning.transport,
+    )
+    for id, (_, port) in quorum.addresses.items():
+        tell("listening", id, listener="CONTROLLER", port=port)
+    if quorum.addresses:
+        loopback = is_loopback(quorum.tuning.host)
+        tell("exposed", text=open_to(quorum.addresses.values(), loopback))
+    for ids in on_one_device(quorum.directories):
+        tell("device_shared", text=shared_device_text(ids))
 
 
-def say(text: str) -> None:
-    """Print one line at once, with the time of day; nothing where stdout is closed on purpose."""
-    if not streams.stdout_is_closed():
-        click.echo(f"{time.strftime('%H:%M:%S')} {text}")
+class Added:
+    """Notices replicas that were added to a quorum, and whether any can run at all."""
 
+    # described_ns: when quorum.json was written.
 
-class Events:
-    """Notices what happens to a quorum and says it."""
-
-    # leader: (epoch, replica id) that was last said; restarts: by replica id, likewise. errors: by
-    # id, why a replica did not run when last looked at, until it has opened its log again.
-    # watches: the counters of each replica that runs. described_ns: when quorum.json was written.
-
-    def __init__(self, quorum: Any) -> None:
-        self.quorum = quorum
-        self.leader = (-1, -1)
-        self.restarts = dict.fromkeys(quorum.directories, 0)
-        self.errors: dict[int, str] = {}
+    def __init__(self, quorum: Any, tell: Any) -> None:
+        self.quorum, self.tell = quorum, tell
         self.described_ns = self._described_ns()
-        self.watches: dict[int, Any] = {}
 
     def run(self) -> None:
         """Run until interrupted. Raises the error of the last replica once none can run."""
@@ -145,60 +149,10 @@ class Events:
             time.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Say what has changed since the last time."""
-        self._look_for_replicas()
-        workers = dict(self.quorum.supervisor.workers)
+        """Start replicas that ``kraftfast quorum add-controller`` has made."""
         faults = self.quorum.faults
-        for id, worker in workers.items():
-            if id in faults:
-                self._say_fault(id, faults[id])
-            else:
-                self._look_at(id, worker)
-        if len(faults) == len(workers):
+        if len(faults) == len(self.quorum.supervisor.workers):
             raise next(iter(faults.values()))
-        leader = max((self._leads(id) for id in workers), default=self.leader)
-        if leader > self.leader:
-            self.leader = leader
-            say(f"epoch {leader[0]}: replica {leader[1]} leads")
-
-    def _say_fault(self, id: int, error: KraftfastError) -> None:
-        if self.errors.get(id) != str(error):
-            self.errors[id] = str(error)
-            place = self.quorum.directories[id]
-            others_run = 2 * len(self.quorum.faults) < len(self.quorum.directories)
-            way_on = f"; kraftfast storage replace {place} rebuilds it from the others"
-            say(f"replica {id} cannot run -> it stays down: {error}{way_on if others_run else ''}")
-
-    def _look_at(self, id: int, worker: Any) -> None:
-        """Say that a worker was started again, or why it does not run for now.
-
-        The supervisor's thread may change or clear ``worker.error`` between any two lines here:
-        it is read once.
-        """
-        runs, error = worker.ready.is_set(), worker.error
-        if error is not None:
-            if self.errors.get(id) != str(error):
-                self.errors[id] = str(error)
-                say(f"replica {id} does not run -> it is tried again: {error}")
-        elif worker.restarts > self.restarts[id] and (runs or id not in self.errors):
-            self.restarts[id] = worker.restarts
-            self._forget(id)
-            process = worker.process
-            say(
-                f"replica {id} ended -> started again"
-                + (f" as process {process.pid}" if process is not None else "")
-            )
-        if runs and error is None:
-            self.errors.pop(id, None)
-
-    def _described_ns(self) -> int:
-        try:
-            return os.stat(os.path.join(self.quorum.path, "quorum.json")).st_mtime_ns
-        except OSError:
-            return -1  # it is gone, or cannot be read now: no reason to stop the replicas
-
-    def _look_for_replicas(self) -> None:
-        """Start those that ``kraftfast quorum add-controller`` has made."""
         described_ns = self._described_ns()
         if described_ns in (-1, self.described_ns):
             return
@@ -207,25 +161,12 @@ class Events:
         try:
             self.quorum.adopt()
         except KraftfastError as error:  # no reason to stop all others
-            say(f"a replica that was added cannot run: {error}")
+            self.tell("replica_not_added", why=error)
         for id in sorted(set(self.quorum.directories) - known):
-            self.restarts[id] = 0
-            say(f"replica {id} was added -> started as process {self.quorum.supervisor.pid(id)}")
+            self.tell("replica_added", id, pid=self.quorum.supervisor.pid(id) or 0)
 
-    def _leads(self, id: int) -> tuple[int, int]:
-        """Return (epoch, leader) as this replica knows it; (-1, -1) if it knows none."""
-        from kraftfast.errors import PeerGone
-
+    def _described_ns(self) -> int:
         try:
-            if id not in self.watches:
-                self.watches[id] = self.quorum.watch(id)
-            stats = self.watches[id].stats
-        except PeerGone:
-            return -1, -1
-        leader_id = stats["leader_id"]
-        return (stats["epoch"], leader_id) if leader_id >= 0 else (-1, -1)
-
-    def _forget(self, id: int) -> None:
-        watch = self.watches.pop(id, None)
-        if watch is not None:
-            watch.close()
+            return os.stat(os.path.join(self.quorum.path, "quorum.json")).st_mtime_ns
+        except OSError:
+            return -1  # it is gone, or cannot be read now: no reason to stop the replicas

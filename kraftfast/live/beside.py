@@ -18,45 +18,47 @@ from kraftfast.node.processes.launching import python_path
 from kraftfast.types import Address, address_text, is_loopback
 
 BACKLOG = 16
+EXPOSED = "other hosts can reach /metrics at {address}: it shows figures, and changes nothing"
 AGAIN_S, AGAIN_S_MAX = 1.0, 60.0
 END_S = 5.0
+Tell = Callable[..., None]
+"""``tell(event, **fields)``, an event of ``node.event_log``."""
 MISSING = "metrics need prometheus_client: pip install 'kraftfast[metrics]'"
 
 
 class MetricsProcess:
     """Serves ``/metrics``, ``/healthz`` and ``/readyz`` of the replicas in ``directory``.
 
-    ``listen``: host and port, 0 for any that is free. ``say`` prints one line. Listens at once;
-    :meth:`start` starts the process, which is started again if it ends. Raises CannotListen,
-    InvalidOption without ``prometheus_client``.
+    ``listen``: host and port, 0 for any that is free. ``tell`` takes events, which the process
+    itself writes in ``form``. Listens at once; :meth:`start` starts the process, which is started
+    again if it ends. Raises CannotListen, InvalidOption without ``prometheus_client``.
     """
 
     # address: where it listens. _sock: which each process takes over. _process: None before
     # start(). _closing: set once it is to end.
 
-    def __init__(self, directory: str, listen: Address, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: str, listen: Address, tell: Tell, form: str = "text") -> None:
         if importlib.util.find_spec("prometheus_client") is None:
             raise InvalidOption(MISSING)
-        self.directory, self.say = directory, say
+        self.directory, self.tell, self.form = directory, tell, form
         self._sock = _listen(listen)
         self.address = address_text(*self._sock.getsockname()[:2])
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="kraftfast-metrics", daemon=True)
 
-    def start(self) -> list[str]:
-        """Start the process; return what is to be said. Raises OSError if that is refused."""
+    def start(self) -> None:
+        """Start the process, and tell where it listens. Raises OSError if that is refused."""
         self._process = self._launch()
         self._thread.start()
-        text = f"/metrics, /healthz and /readyz on {self.address}"
+        self.tell("metrics_listening", address=self.address)
         if not is_loopback(self._sock.getsockname()[0]):
-            text += "; other hosts can reach them: they show figures, and change nothing"
-        return [text]
+            self.tell("exposed", text=EXPOSED.format(address=self.address))
 
     def _launch(self) -> subprocess.Popen[bytes]:
         fd = self._sock.fileno()
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "kraftfast.live", self.directory, str(fd)],
+            [sys.executable, "-P", "-m", "kraftfast.live", self.directory, str(fd), self.form],
             pass_fds=[fd],
             stdin=subprocess.PIPE,  # its end is how that process learns of the end of this one
             stdout=subprocess.DEVNULL,
@@ -72,14 +74,14 @@ class MetricsProcess:
             code = self._process.wait()
             if self._closing.is_set():
                 return
-            self.say(f"the process of /metrics ended ({code}) -> it is started again")
+            self.tell("metrics_ended", code=code)
             while not self._closing.wait(pause_s):
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
                 try:
                     self._process = self._launch()
                     break
                 except OSError as error:
-                    self.say(f"the process of /metrics cannot be started: {error.strerror}")
+                    self.tell("metrics_failed", why=error.strerror)
             else:
                 return
 

@@ -20,7 +20,6 @@ from kraftfast import __version__
 from kraftfast.live.families import registry
 from kraftfast.live.pages import Sample
 from kraftfast.live.readiness import BEHIND_RECORDS_MAX, readiness
-from kraftfast.node.processes.line import write_line
 
 CONNECTIONS_MAX = 16
 CONNECTION_S_MAX = 10.0
@@ -60,15 +59,20 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     """Serves what ``look`` returns on ``sock``, which listens already and becomes its own."""
 
-    # look: the samples. registry: of prometheus_client. _until: connection -> when it is closed
-    # (time.monotonic()); _lock guards it.
+    # look: the samples. tell: of events. registry: of prometheus_client. _until: connection -> when
+    # it is closed (time.monotonic()); _lock guards it.
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(
-        self, sock: socket.socket, look: Callable[[], list[Sample]], cluster_id: str
+        self,
+        sock: socket.socket,
+        look: Callable[[], list[Sample]],
+        cluster_id: str,
+        tell: Callable[..., None],
     ) -> None:
+        self.tell = tell
         self.look, self.registry = look, registry(look, cluster_id)
         self._until: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
@@ -112,7 +116,7 @@ class Server(ThreadingHTTPServer):
         """Say what went wrong; nothing of a client that hung up, or was too slow."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            write_line(f"kraftfast metrics: a request failed: {type(error).__name__}: {error}")
+            self.tell("request_failed", why=f"{type(error).__name__}: {error}")
 
     # --- answers ----------------------------------------------------------------------------------
 

@@ -51,8 +51,7 @@ class Acceptor:
 
     def _pause(self, error: OSError) -> None:
         node = self.loop.node
-        text = f"cannot accept a connection: {error.strerror} -> again in {PAUSE_MS} ms"
-        node.failures.complain(text)
+        node.tell("accept_failed", why=error.strerror, pause_ms=PAUSE_MS)
         self.resume_ms = node.now_ms() + PAUSE_MS
         self.loop.rewatch(self.sock.fileno(), 0)
 

@@ -27,7 +27,7 @@ from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.held import Calls
 from kraftfast.node.snapshots.state_machine_snapshots import Making, newest_is_trim, newest_snapshot
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
-from kraftfast.types import NO_NODE
+from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.link.ports import Joinable
@@ -65,7 +65,7 @@ class Applier:
 
     # machine: the user's; calls: of it. host: where the replica runs. log_path: its segments.
     # fail: called in the loop with an error of the storage, which ends the replica there. applied:
-    # read by others, written here.
+    # read by others, written here; loaded: the snapshot that was taken over last, likewise.
     # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order, which
     # _lock guards. error: of the storage, which has ended the thread.
     # _questions: waiting, in order. _news: set when any of these changed.
@@ -82,6 +82,7 @@ class Applier:
         self.fail = fail
         self.calls = Calls(host.monotonic_ns)
         self.applied = 0
+        self.loaded: OffsetAndEpoch | None = None
         self._committed = -1
         self._changes: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
@@ -204,7 +205,7 @@ class Applier:
                 self.calls.make(self.making.restore, self.machine, snapshot)
         except FileNotFoundError:  # a newer one took its place
             return self._restore()
-        self.applied = newest.offset
+        self.applied, self.loaded = newest.offset, newest
         return True
 
     def _apply(self, reader: LogReader) -> None:

@@ -37,10 +37,12 @@ class DiskSpace:
             self.look_ms = now_ms + LOOK_MS
             check_place(node)
         if node.log.error is None:
+            if self.full_ms >= 0:
+                node.tell("disk_has_room")
             self.full_ms, self.yielded = -1, False
         elif self.full_ms < 0:
             self.full_ms = now_ms
-            node.log_line(f"{node.log.error} -> appends are refused until this succeeds")
+            node.tell("disk_full", why=node.log.error)
         elif node.core.role == "leader" and not self.yielded:
             refuses = node.appends_held or node.control is not None
             if refuses and now_ms - self.full_ms >= FULL_MS_MAX:

@@ -14,9 +14,6 @@ from typing import Any
 
 from kraftfast.errors import KraftfastError, StorageError
 
-LINES_A_SECOND_MAX = 10
-LINE_CHARACTERS_MAX = 400
-REPEAT_S = 10
 FINAL_ROOMS = ("core", "log")
 """Packages whose assertions are invariants of the replica, not of one session."""
 
@@ -56,7 +53,7 @@ def describe(error: BaseException) -> str:
     text = str(error)
     if not isinstance(error, KraftfastError):
         text = f"{type(error).__name__} at {_place(error)[1]}: {text}"
-    return " ".join(text.split())[:LINE_CHARACTERS_MAX]
+    return text
 
 
 def contained(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,42 +70,17 @@ def contained(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Failures:
-    """Decides what a failure of a session ends, and reports it, a few lines a second at most."""
+    """Decides what a failure of a session ends, and tells of it."""
 
     # lost: a decision of the core was not carried out in full, so that nothing may go on.
-    # _second, _lines: how many lines were printed in this second. _left_out: not printed so far.
-    # _last: the line that was printed last, and the second in which it was.
 
     def __init__(self, node: Any) -> None:
         self.node = node
         self.lost = False
-        self._second = self._lines = self._left_out = 0
-        self._last = ("", 0)
 
     def end(self, error: Exception, who: str, end: Callable[[], Any]) -> None:
         """Call ``end()`` to end the session of ``who``. Raise ``error`` if it is final."""
         if self.lost or is_final(error):
             raise error
-        self.complain(f"{who}: {describe(error)} -> closed")
+        self.node.tell("connection_closed", who=who, why=describe(error))
         end()
-
-    def complain(self, text: str) -> None:
-        """Print a line about a session, at a bounded rate: strangers must not fill a disk.
-
-        A line that is the same as the one before says nothing for a while.
-        """
-        second = self.node.now_ms() // 1000
-        if text == self._last[0] and second < self._last[1] + REPEAT_S:
-            self._left_out += 1
-            return
-        self._last = text, second
-        if second != self._second:
-            left_out, self._left_out = self._left_out, 0
-            self._second, self._lines = second, 0
-            if left_out:
-                self.node.log_line(f"{left_out} more lines about connections were left out")
-        self._lines += 1
-        if self._lines <= LINES_A_SECOND_MAX:
-            self.node.log_line(text)
-        else:
-            self._left_out += 1

@@ -16,11 +16,12 @@ cdef extern from "flusher.h":
 
 cdef class Flusher:
     cdef kf_flusher *thread
-    cdef public uint64_t began_ns, duration_ns
+    cdef public uint64_t began_ns, duration_ns, slowest_ns
     cdef public uint64_t truncations
 
     cpdef ask(self, Log log)
     cpdef run(self, Log log)
     cpdef bint take(self, Log log) except -1
     cpdef bint busy(self)
+    cdef void _note(self, uint64_t began_ns, uint64_t duration_ns) noexcept
     cdef _stop(self)

@@ -22,6 +22,7 @@ cdef extern from "flusher.h":
 cdef class Flusher:
     """One flush at a time. ``began_ns``, ``duration_ns``: of the last one that ended.
 
+    ``slowest_ns`` is the longest duration since it was last set to 0, for who tells of it.
     ``truncations`` is the log's counter when the flush at hand began (D2).
     """
 
@@ -55,7 +56,7 @@ cdef class Flusher:
         with nogil:
             error = kf_flush_run(&job)
             ended = kf_now_ns()
-        self.began_ns, self.duration_ns = began, ended - began
+        self._note(began, ended - began)
         log.flush_done(error)
 
     cpdef bint take(self, Log log) except -1:
@@ -65,9 +66,14 @@ cdef class Flusher:
         """
         if not kf_flusher_take(self.thread):
             return False
-        self.began_ns, self.duration_ns = self.thread.began_ns, self.thread.duration_ns
+        self._note(self.thread.began_ns, self.thread.duration_ns)
         log.flush_done(self.thread.error)
         return True
+
+    cdef void _note(self, uint64_t began_ns, uint64_t duration_ns) noexcept:
+        self.began_ns, self.duration_ns = began_ns, duration_ns
+        if duration_ns > self.slowest_ns:
+            self.slowest_ns = duration_ns
 
     cpdef bint busy(self):
         """Return whether a flush is under way."""

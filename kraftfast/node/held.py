@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from kraftfast import forks
-from kraftfast.node.processes.line import write_line
+from kraftfast.node.event_log import entry_now
+from kraftfast.node.processes.line import show_as_text
 
 HELD_NS_MIN = 20_000_000
 """A shorter pause of the loop is not looked at."""
@@ -72,5 +73,5 @@ def _end_child() -> NoReturn:
 
         traceback.print_exception(error)
     else:
-        write_line(f"kraftfast: process {os.getpid()}, forked by a state machine, must not return")
+        show_as_text(entry_now("child_returned", pid=os.getpid()))
     os._exit(status)

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
@@ -16,9 +17,10 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log import CLOSE_WAIT_S, install_guard
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.node.background import Background
+from kraftfast.node.event_log import NO_REPLICA, Entry, entry_now
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
-from kraftfast.node.processes.line import write_line
+from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
 
@@ -37,9 +39,10 @@ class LocalHost:
     threads: Threads = THREADS
     monotonic_ns = staticmethod(time.monotonic_ns)
     sleep = staticmethod(time.sleep)
-    print_line = staticmethod(write_line)
 
-    def __init__(self) -> None:
+    def __init__(self, show: Callable[[Entry], None] = show_as_text) -> None:
+        """Show events by ``show``, which must not wait."""
+        self.show, self._node_id = show, NO_REPLICA
         install_guard()
         _take_all_descriptors()
         self.disk = Disk()
@@ -80,14 +83,16 @@ class LocalHost:
         from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
         from kraftfast.node.state_machine import load_class
 
+        self._node_id = node.config.node_id
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         embed(node, load_class(state_machine)())
 
     def state_machine_failed(self, error: BaseException) -> None:
         import traceback
 
-        traceback.print_exception(error)
-        print("kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True)
+        text = "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}"
+        self.show(entry_now("state_machine_failed", self._node_id, why=why, traceback=text))
         os._exit(STATE_MACHINE_EXIT_CODE)
 
 

@@ -133,7 +133,10 @@ class Loop:
         """
         node = self.node
         if node.witness:
-            node.log_line(start_line(node.quorum_config.campaign, node.config))
+            node.tell("witness", text=start_line(node.quorum_config.campaign, node.config))
+        start, end = node.log.log_start_offset, node.log.end_offset
+        path = node.directory.log_path
+        node.tell("log_opened", path=path, log_start_offset=start, end_offset=end)
         try:
             node.start()
             self.ring_peers.start()
@@ -146,13 +149,16 @@ class Loop:
                     break
             if node.applier is not None:
                 node.applier.end()  # while a flush that fails in it still counts (D9)
-        except FlushFailed:
+        except FlushFailed as error:
+            node.tell("flush_failed", why=error)
             self._close_doors()
             node.abandon()
             raise
         node.publish()
         self._close_doors()
         node.close()
+        node.event_log.tend(at_once=True)
+        node.tell("replica_stopped")
 
     def _close_doors(self) -> None:
         self.door.close()

@@ -13,6 +13,8 @@ from kraftfast.types import ZERO_UUID, uuid_text
 WINDOW_MS = 30_000
 NOTE_MS = 200
 """How often what readers of the page look at now and then is stored there."""
+SLOW_FLUSH_NS = 500_000_000
+"""A flush that takes longer is told of: a disk that does its work takes a hundredth of it."""
 ELECTING = ("prospective", "candidate")
 ELECTED = ("leader", "follower")
 
@@ -37,7 +39,7 @@ class Metrics:
     # they took in all; longest: in the window before and in this one. began_ms, began_epoch: when
     # this replica began to campaign, and what the epoch was then; -1: it does not. led: how often
     # it became the leader. marks: where the counters were when these two windows began. note_ms:
-    # when to store the words of ``NOTED``.
+    # when to store the words of ``NOTED``. loaded: the snapshot whose taking over was told last.
 
     def __init__(self, node: Any) -> None:
         self.node, self.role = node, str(node.core.role)
@@ -45,7 +47,7 @@ class Metrics:
         self.elections = self.elections_ms = self.led = 0
         self.longest = [0, 0]
         self.began_ms = self.began_epoch = -1
-        self.end_offset, self.note_ms = node.log.end_offset, 0
+        self.end_offset, self.note_ms, self.loaded = node.log.end_offset, 0, None
         first = self._mark(node.now_ms())
         self.marks = [first, first]
 
@@ -54,6 +56,7 @@ class Metrics:
         if now_ms >= self.note_ms:
             self.note_ms = now_ms + NOTE_MS
             self._note()
+            self._tell()
         if now_ms - self.marks[1].at_ms >= WINDOW_MS:
             self.count_records()
             self.marks = [self.marks[1], self._mark(now_ms)]
@@ -116,6 +119,20 @@ class Metrics:
                 "ring_fill_permille": max(fills, default=0),
             }
         )
+
+    def _tell(self) -> None:
+        """Tell of what happened where nothing is told: in a flush, in the applier's thread."""
+        node = self.node
+        slowest_ns = node.flusher.slowest_ns
+        if slowest_ns:
+            node.flusher.slowest_ns = 0
+            if slowest_ns >= SLOW_FLUSH_NS:
+                node.tell("slow_flush", duration_ms=slowest_ns // 1_000_000)
+        loaded = None if node.applier is None else node.applier.loaded
+        if loaded is not None and loaded != self.loaded:
+            self.loaded = loaded
+            node.tell("snapshot_loaded", offset=loaded.offset, epoch=loaded.epoch)
+        node.event_log.tend()
 
     # --- what is told -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ cdef class Node:
     cdef public dict links
     cdef public object disk_space, sockets, prober, stalled, control
     cdef public object applier, metrics, producer_ids, quorum_config
-    cdef public object failures, floor, seed
+    cdef public object event_log, tell, failures, floor, seed
     cdef public object background, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch, seen_ns, held_ns

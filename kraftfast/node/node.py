@@ -21,6 +21,7 @@ from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
+from kraftfast.node.event_log import EventLog
 from kraftfast.node.failures import Failures
 from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.host import LocalHost
@@ -85,7 +86,8 @@ class Node:
         self.background = host.background()
         self.on_commit, self.on_role, self.on_voters = list[Any](), list[Any](), list[Any]()
         self.producer_ids = ProducerIds(self, host.wall_ms)
-        self.failures = Failures(self)
+        self.event_log = EventLog(config.node_id, host.show, host.monotonic_ns, host.wall_ms)
+        self.tell, self.failures = self.event_log.tell, Failures(self)
         self._events: deque[ev.Event] = deque()
         preparer = host.preparer(self.doorbell)
         try:
@@ -146,7 +148,7 @@ class Node:
             fx.VotersChanged: self._voters_changed,
             fx.Probe: lambda effect: self.prober.probe(effect),
             fx.AnswerReadBarrier: self._answer_barrier,
-            fx.Warn: lambda effect: self.log_line(effect.text),
+            fx.Warn: lambda effect: self.tell("leader_refused", why=effect.text),
             fx.Stopped: lambda _effect: setattr(self, "stopped", True),
             **self.snapshots.handlers(),
         }
@@ -431,6 +433,7 @@ class Node:
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self.metrics.role_changed(effect.role)
+        self.event_log.role_changed(effect.role, effect.epoch, effect.leader_id)
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
             self.intake.say_not_leader(effect.leader_id, effect.epoch, self.idle)
@@ -445,6 +448,7 @@ class Node:
             callback(effect)
 
     def _voters_changed(self, effect: fx.VotersChanged) -> None:
+        self.event_log.voters_changed(self.voters.ids, effect.voters.ids, effect.kraft_version)
         self.voters = effect.voters
         for callback in self.on_voters:
             callback()
@@ -501,7 +505,3 @@ class Node:
         self.idle.close()
         self.directory.close()
         self.doorbell.close()
-
-    def log_line(self, text: str) -> None:
-        """Print one line for people, ``fact -> action``."""
-        self.host.print_line(f"kraftfast replica {self.config.node_id}: {text}")

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.log.disk import Disk
+from kraftfast.node.event_log import Entry
 
 
 class Host(Protocol):
@@ -47,8 +48,8 @@ class Host(Protocol):
     def open_segment(self, path: str, inode: int) -> Any:
         """Return another replica's segment (``SegmentFile``); None if it is not to be had."""
 
-    def print_line(self, text: str) -> None:
-        """Show people one line; never wait for its reader."""
+    def show(self, told: Entry) -> None:
+        """Show people an event; never wait for its reader."""
 
     def doorbell(self) -> Any:
         """Return what wakes the loop (``OwnDoorbell``)."""

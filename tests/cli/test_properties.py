@@ -27,7 +27,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     lines = [f"{key} = {value}" for key, value in GOOD.items()]
     file.write_text("# comment\n\n" + "\n".join(lines) + "\nnum.io.threads=8\n")
-    node, notes, metrics = read_server(str(file))
+    node, notes, metrics, log_format = read_server(str(file))
     assert node == NodeConfig(
         node_id=2,
         directory="/var/lib/kraft/b",
@@ -43,6 +43,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
         controller_listener="CONTROLLER",
     )
     assert notes == ["without effect here: num.io.threads"] and metrics is None
+    assert log_format == "text"
+    assert server(GOOD | {"kraftfast.log.format": "json"}).log_format == "json"
 
 
 # covers: QuorumConfigTest.*
@@ -109,6 +111,7 @@ def test_metadata_log_dir_comes_first() -> None:
         ("metadata.log.segment.bytes", "1000", "from 8388608"),
         ("controller.quorum.fetch.timeout.ms", "0", "from 1"),
         ("kraftfast.flush", "never", "one of deferred, parallel, adaptive"),
+        ("kraftfast.log.format", "xml", "one of text, json is expected"),
         ("kraftfast.metrics.listen", "host", "not host:port"),
         ("kraftfast.metrics.listen", "65536", "not host:port"),
         ("kraftfast.metrics.listen", ":9464", "names no host"),

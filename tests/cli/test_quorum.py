@@ -168,12 +168,12 @@ def test_a_life(tmp_path: Path, program: Callable[..., Program]) -> None:
     first = running.wait_for("leads")
     done = run("append", "--dir", tmp_path, "--timeout", 60, data=b"before\n")
     assert done.returncode == 0, done.stderr
-    leader = int(first.split("replica ")[1].split()[0])
+    leader = int(first.split(", replica ")[1].split()[0])
     pids = replica_pids(tmp_path)
     os.kill(pids[leader], signal.SIGKILL)
-    assert f"replica {leader} ended -> started again" in running.wait_for("started again")
-    if running.log.count("leads") == 1:  # mostly another leads before the process is there again
-        running.wait_for("leads")
+    assert f"replica {leader}: worker_ended" in running.wait_for("started again")
+    if running.log.count("leader_elected") == 1:  # mostly another leads before it is there again
+        running.wait_for("leader_elected")
     done = run("append", "--dir", tmp_path, "--timeout", 60, data=b"after\n")
     assert done.returncode == 0, done.stderr
     assert replica_pids(tmp_path)[leader] != pids[leader]

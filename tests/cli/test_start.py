@@ -1,19 +1,23 @@
-"""What ``kraftfast start`` says of replicas that end, wait for space, and run again."""
+"""What ``kraftfast start`` does where no replica, or not every replica, can run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kraftfast.cli.start import Events
-from kraftfast.errors import CorruptLog, DiskFull, KraftfastError, PeerGone
+from kraftfast.cli.start import Added
+from kraftfast.errors import CorruptLog, DiskFull, KraftfastError, NoQuorum
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.supervisor import Supervisor
-from tests.cli.kit import fails, run
+from kraftfast.node.processes.telling import tell
+from tests.cli.kit import Program, fails, run
 
 SHORT = "no space left in the directory"
 
@@ -27,35 +31,20 @@ class Quorum:
         self.supervisor = Supervisor(
             [NodeConfig(directory=self.directories[id], node_id=id, voters=()) for id in (1, 2, 3)]
         )
-        for id in self.directories:
-            self.supervisor.workers[id].restarts = 0
-            self.runs(id)
 
     @property
     def faults(self) -> dict[int, KraftfastError]:
         return self.supervisor.faults()
 
-    def watch(self, id: int) -> Any:
-        raise PeerGone(f"replica {id} does not run")
-
-    def runs(self, id: int, restarted: bool = False) -> None:
-        """What the supervisor keeps of a worker that has opened its log."""
-        worker = self.supervisor.workers[id]
-        worker.error = None
-        worker.restarts += restarted
-        worker.process = SimpleNamespace(pid=1000 * id)  # type: ignore[assignment]
-        worker.ready.set()
-
     def fails(self, id: int, error: KraftfastError) -> None:
-        """What it keeps of one that ended with ``error``."""
+        """What it keeps of one that ended with ``error``, which it tells."""
         worker = self.supervisor.workers[id]
         worker.error, worker.process = error, None
-        worker.ready.clear()
+        self.supervisor.tell_error(id)
 
-    def starts(self, id: int) -> None:
-        """What it keeps of one that was started and has not opened its log yet."""
-        self.runs(id, restarted=True)
-        self.supervisor.workers[id].ready.clear()
+    def adopt(self) -> None:
+        self.directories[4] = f"{self.path}/4"
+        self.supervisor.pid = lambda id: 1000 * id  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -65,74 +54,60 @@ def quorum(tmp_path: Path) -> Iterator[Quorum]:
     quorum.supervisor.disown()
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines since the last call, without the time of day."""
-    return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replica, event and message of each event of this process."""
+    found: list[str] = []
+
+    def show(entry: Entry) -> None:
+        found.append(f"{entry.node_id} {entry.event}: {entry.message}")
+
+    monkeypatch.setattr(tell, "show", show)
+    return found
 
 
-def test_every_replica_may_be_short_of_space_once(
-    quorum: Quorum, capsys: pytest.CaptureFixture[str]
-) -> None:
-    events = Events(quorum)
-    for id in (1, 2, 3):
-        quorum.fails(id, DiskFull(SHORT))
-        events.look()
-        assert said(capsys) == [f"replica {id} does not run -> it is tried again: {SHORT}"]
-        for _ in range(2):  # the space is still not there
-            quorum.starts(id)
-            events.look()
-            quorum.fails(id, DiskFull(SHORT))
-            events.look()
-            assert said(capsys) == []
-        quorum.runs(id, restarted=True)
-        events.look()
-        assert said(capsys) == [f"replica {id} ended -> started again as process {id}000"]
-        events.look()
-        assert said(capsys) == []
+def test_what_a_replica_waits_for_is_told_once(quorum: Quorum, told: list[str]) -> None:
+    added = Added(quorum, tell)
+    for _ in range(3):
+        quorum.fails(2, DiskFull(SHORT))
+        added.look()
+    assert told == [f"2 worker_waits: it does not run -> it is tried again: {SHORT}"]
+    quorum.supervisor.workers[2].told = ""  # as once it has opened its log
+    quorum.fails(2, DiskFull(SHORT))
+    assert len(told) == 2
 
 
-def test_all_of_them_short_of_space_at_once_do_not_end_the_quorum(
-    quorum: Quorum, capsys: pytest.CaptureFixture[str]
-) -> None:
-    events = Events(quorum)
-    for id in (1, 2, 3):
-        quorum.fails(id, DiskFull(SHORT))
-    events.look()
-    assert len(said(capsys)) == 3
-    for id in (1, 2, 3):
-        quorum.runs(id, restarted=True)
-    events.look()
-    assert len(said(capsys)) == 3
-
-
-def test_the_last_replica_that_cannot_run_ends_it(
-    quorum: Quorum, capsys: pytest.CaptureFixture[str]
-) -> None:
-    events = Events(quorum)
-    quorum.fails(3, DiskFull(SHORT))
+def test_the_last_replica_that_cannot_run_ends_it(quorum: Quorum, told: list[str]) -> None:
+    """What rebuilds one of them is said while others are left."""
+    added = Added(quorum, tell)
     for id in (1, 2):
         quorum.fails(id, CorruptLog(f"replica {id} is damaged"))
-        events.look()
-        events.look()
-    assert [line.partition(":")[0] for line in said(capsys)] == [
-        "replica 1 cannot run -> it stays down",
-        "replica 3 does not run -> it is tried again",
-        "replica 2 cannot run -> it stays down",
-    ]
+        added.look()
     quorum.fails(3, CorruptLog("replica 3 is damaged too"))
     with pytest.raises(CorruptLog):
-        events.look()
+        added.look()
+    assert [each.partition(" ")[2].partition(":")[0] for each in told] == ["replica_down"] * 3
+    place = quorum.directories[1]
+    assert f"kraftfast storage replace {place} rebuilds it from the others" in told[0]
+    assert "rebuilds" not in told[1] + told[2]
 
 
-def test_a_worker_that_ends_is_told_once_for_each_time(
-    quorum: Quorum, capsys: pytest.CaptureFixture[str]
+def test_replicas_that_were_added_are_started(
+    quorum: Quorum, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = Events(quorum)
-    for _ in range(2):
-        quorum.starts(2)
-        events.look()
-        events.look()
-        assert said(capsys) == ["replica 2 ended -> started again as process 2000"]
+    added = Added(quorum, tell)
+    Path(quorum.path, "quorum.json").write_text("{}")
+    added.look()
+    added.look()
+    assert told == ["4 replica_added: it was added -> started as process 4000"]
+
+    def refuse() -> None:
+        raise NoQuorum("none leads")
+
+    monkeypatch.setattr(quorum, "adopt", refuse)
+    added.described_ns = 0
+    added.look()
+    assert told[1:] == ["-1 replica_not_added: a replica that was added cannot run: none leads"]
 
 
 def test_one_fault_is_one_line(tmp_path: Path) -> None:
@@ -142,3 +117,22 @@ def test_one_fault_is_one_line(tmp_path: Path) -> None:
         (tmp_path / "q" / str(id) / "meta.properties").write_text("nonsense")
     text = fails(run("start", "--dir", tmp_path / "q"), 35)
     assert "meta.properties" in text
+
+
+@pytest.mark.processes
+def test_events_as_json(tmp_path: Path, program: Callable[..., Program]) -> None:
+    """Every line is a document: those of the replicas, which other processes are, too."""
+    running = program(
+        "start", "--dir", tmp_path / "q", "--voters", 1, "--log-format", "json",
+        "--segment-bytes", "8MiB",
+    )  # fmt: skip
+    running.wait_for("quorum_started")
+    assert running.stop(signal.SIGINT) == 0, running.log
+    lines: list[dict[str, Any]] = [json.loads(line) for line in running.log.splitlines()]
+    names = [(line["node_id"], line["event"]) for line in lines]
+    assert {(1, "log_opened"), (1, "leader_elected"), (1, "replica_stopped")} <= set(names)
+    assert names[-1] == (None, "quorum_stopped")
+    (elected,) = (line for line in lines if line["event"] == "leader_elected")
+    assert (elected["role"], elected["leader_id"], elected["level"]) == ("leader", 1, "info")
+    assert elected["message"] == f"epoch {elected['epoch']}: leader, replica 1 leads"
+    assert SimpleNamespace(**elected).time.endswith("Z")

@@ -21,7 +21,7 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     fails(run(*replace, path / "2", "--yes", "--timeout", 1), 12)  # nobody leads
     shutil.rmtree(path / "2")
     running = program("start", "--dir", path, "--segment-bytes", "8MiB")
-    line = running.wait_for("replica 2 cannot run -> it stays down")
+    line = running.wait_for("replica 2: replica_down: it cannot run -> it stays down")
     assert f"kraftfast storage replace {path / '2'} rebuilds it from the others" in line
     running.wait_for("leads")
 
@@ -57,7 +57,7 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     plan = json.loads(done.stdout)
     assert plan["done"] and plan["votes"] and plan["voters_left"] == [1, 3]
     assert plan["set_aside"] is None and "not formatted" in plan["fault"]
-    running.wait_for("replica 2 ended -> started again")
+    running.wait_for("replica 2: worker_restarted: started again")
     described = run("quorum", "describe", "--dir", path, "--json").stdout
     voters = json.loads(described)["currentVoters"]
     ids = {voter["id"]: voter["directoryId"] for voter in voters}

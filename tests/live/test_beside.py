@@ -20,6 +20,7 @@ from kraftfast.cli.options import listen_address
 from kraftfast.errors import CannotListen, InvalidOption
 from kraftfast.live import beside
 from kraftfast.live.beside import MetricsProcess
+from kraftfast.node.event_log import EventLog
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import address_from_text
 from tests.cli.kit import ROOT, Program, fails, run
@@ -35,8 +36,12 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
 
 
 def test_it_serves_until_it_is_closed(quorum: LocalQuorum) -> None:
-    with MetricsProcess(quorum.path, ("127.0.0.1", 0), print) as metrics:
-        assert metrics.start() == [f"/metrics, /healthz and /readyz on {metrics.address}"]
+    told: list[Any] = []
+    tell = EventLog(1, told.append).tell
+    with MetricsProcess(quorum.path, ("127.0.0.1", 0), tell) as metrics:
+        metrics.start()
+        text = f"/metrics, /healthz and /readyz on {metrics.address}"
+        assert [each.message for each in told] == [text]
         at = address_from_text(metrics.address)
         assert wait_until(lambda: get(at, "/readyz")) == (200, "replica 1: ready\n")
         assert 'kraftfast_role{replica="1",role="leader"} 1.0' in get(at, "/metrics")[1]
@@ -48,14 +53,14 @@ def test_one_that_ends_is_started_again(
     quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beside, "AGAIN_S", 0.01)
-    said: list[str] = []
-    with MetricsProcess(quorum.path, ("127.0.0.1", 0), said.append) as metrics:
+    told: list[Any] = []
+    with MetricsProcess(quorum.path, ("127.0.0.1", 0), EventLog(1, told.append).tell) as metrics:
         metrics.start()
         assert metrics._process is not None
         metrics._process.kill()
-        wait_until(lambda: said)
+        wait_until(lambda: len(told) == 2)
         assert get(address_from_text(metrics.address), "/healthz")[0] == 200
-    assert said == ["the process of /metrics ended (-9) -> it is started again"]
+    assert told[1].message == "the process of /metrics ended (-9) -> it is started again"
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
@@ -91,7 +96,7 @@ def test_it_ends_with_a_starter_that_is_killed(quorum: LocalQuorum) -> None:
     text = (
         "import sys, time\n"
         "from kraftfast.live.beside import MetricsProcess\n"
-        f"metrics = MetricsProcess({quorum.path!r}, ('127.0.0.1', 0), print)\n"
+        f"metrics = MetricsProcess({quorum.path!r}, ('127.0.0.1', 0), lambda *_, **__: None)\n"
         "metrics.start()\n"
         "print(metrics._process.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -123,7 +128,6 @@ def test_start_serves_it(tmp_path: Path, program: Callable[..., Program]) -> Non
     args = ["--dir", tmp_path / "q", "--segment-bytes", "32MiB", "--metrics-listen", "0"]
     running = program("start", *args)
     at = address_in(running.wait_for("/metrics"))
-    running.wait_for("leads")
     wait_until(lambda: get(at, "/readyz")[0] == 200)
     assert get(at, "/metrics")[1].count("kraftfast_up{") == 3
     assert running.stop(signal.SIGINT) == 0, running.log

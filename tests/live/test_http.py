@@ -12,6 +12,7 @@ pytest.importorskip("prometheus_client")
 
 from kraftfast.live import http
 from kraftfast.live.pages import Sample
+from kraftfast.node.event_log import Entry, EventLog
 from tests.live.kit import TIMEOUT_S, get, request, sample, wait_until
 
 SAMPLES = [sample(1, role="leader"), sample(2), Sample(3, 0, False, "gone")]
@@ -24,9 +25,14 @@ class Served(http.Server):
 
 
 @pytest.fixture
-def server() -> Iterator[Served]:
+def told() -> list[Entry]:
+    return []
+
+
+@pytest.fixture
+def server(told: list[Entry]) -> Iterator[Served]:
     sock = socket.create_server(("127.0.0.1", 0))
-    made = Served(sock, lambda: made.shown, "its-cluster")
+    made = Served(sock, lambda: made.shown, "its-cluster", EventLog(1, told.append).tell)
     made.shown = SAMPLES
     thread = threading.Thread(target=made.run, daemon=True)
     thread.start()
@@ -155,11 +161,12 @@ def test_one_client_too_many_is_closed_and_the_next_is_served(
     held.pop().close()
 
 
-def test_what_goes_wrong_here_is_told(server: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_goes_wrong_here_is_told(server: Served, told: list[Entry]) -> None:
     del server.shown
     assert request(at(server), "GET /healthz HTTP/1.1\r\n\r\n") == ("", "")
     wait_until(lambda: not server._until)
-    assert "kraftfast metrics: a request failed: AttributeError" in capsys.readouterr().err
+    assert [each.event for each in told] == ["request_failed"]
+    assert "AttributeError" in told[0].message
 
 
 def test_connections_are_forgotten(server: Served) -> None:

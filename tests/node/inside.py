@@ -15,6 +15,7 @@ from kraftfast.link.unix_socket import connect
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.event_log import WARNING, Entry
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
 from kraftfast.node.storage.local_layout import format_quorum
@@ -59,7 +60,14 @@ class Inside:
             end(error, who, close)
 
         self.node.failures.end = note
-        self.node.failures.complain = self.lines.append
+        show = self.node.event_log.show
+
+        def told(entry: Entry) -> None:
+            show(entry)
+            if entry.kind.level >= WARNING and entry.kind.room == "node":
+                self.lines.append(entry.message)
+
+        self.node.event_log.show = told
         self.node.start()
         self.loop.ring_peers.start()
         self.loop.sockets.start()

@@ -13,7 +13,7 @@ import pytest
 from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.node.failures import LINES_A_SECOND_MAX, Failures, describe, is_final
+from kraftfast.node.failures import describe, is_final
 from kraftfast.node.rings import local_door
 from kraftfast.node.tcp import consumers, sockets
 from kraftfast.node.translation import translate
@@ -139,53 +139,6 @@ def test_a_hello_that_makes_no_sense(replica: Inside, hello: bytes) -> None:
         replica.loop.turn()
     assert is_served(replica, replica.connect())
     sock.close()
-
-
-def test_lines_are_few(replica: Inside) -> None:
-    """A stranger who is hung up on a thousand times writes no thousand lines."""
-    said: list[str] = []
-
-    class Node:
-        second = 1
-
-        def now_ms(self) -> int:
-            return self.second * 1000
-
-        def log_line(self, text: str) -> None:
-            said.append(text)
-
-    node = Node()
-    failures = Failures(node)
-    for number in range(1000):
-        failures.end(MalformedFrame(f"line {number}\nand more"), "somebody", lambda: None)
-    assert len(said) == LINES_A_SECOND_MAX and "\n" not in "".join(said)
-    node.second = 2
-    failures.complain("another")
-    assert said[-2:] == ["990 more lines about connections were left out", "another"]
-
-
-def test_the_same_line_again_is_left_out() -> None:
-    """A client that comes again and again wrote ten lines a second for as long as it came."""
-    said: list[str] = []
-
-    class Node:
-        second = 1
-
-        def now_ms(self) -> int:
-            return self.second * 1000
-
-        def log_line(self, text: str) -> None:
-            said.append(text)
-
-    node = Node()
-    failures = Failures(node)
-    for node.second in range(1, 15):
-        for _ in range(10):
-            failures.complain("no slot is left")
-    left_out = "99 more lines about connections were left out"
-    assert said == ["no slot is left", left_out, "no slot is left"]
-    failures.complain("another")
-    assert said[-1] == "another"
 
 
 def test_whose_assertion_it_is(replica: Inside) -> None:

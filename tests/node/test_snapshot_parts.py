@@ -88,8 +88,8 @@ class FakeNode:
     def run_events(self) -> None:
         pass
 
-    def log_line(self, text: str) -> None:
-        self.lines.append(text)
+    def tell(self, event: str, **fields: Any) -> None:
+        self.lines.append(f"{event} {fields}")
 
 
 class FakeSource:

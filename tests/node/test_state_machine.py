@@ -145,7 +145,7 @@ def test_what_is_known_to_be_committed_is_applied_without_a_leader(quorum: Local
 
 # covers: testUncaughtException
 def test_a_machine_that_raises_ends_its_replica(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whenever it comes by that record: a state that missed one is worse than none."""
     machine = f"{__file__}:Recorder"
@@ -154,13 +154,14 @@ def test_a_machine_that_raises_ends_its_replica(
         assert seen(quorum, 1, end)["values"] == [b"good"]
         with quorum.producer(timeout=TIMEOUT_S) as producer:
             producer.append(b"poison")
-            told = ""
             deadline = time.monotonic() + TIMEOUT_S
-            while told.count("the state machine failed; the replica ends") < 2:
-                assert time.monotonic() < deadline, told
+            while caplog.text.count("the state machine failed; the replica ends") < 2:
+                assert time.monotonic() < deadline, caplog.text
                 time.sleep(0.02)
-                told += capfd.readouterr().err
-    assert told.count("what no state machine foresaw") >= 2
+    failed = [each for each in caplog.records if vars(each)["event"] == "state_machine_failed"]
+    for record in failed:
+        assert "what no state machine foresaw" in record.getMessage()
+        assert "in apply" in vars(record)["traceback"]
 
 
 @pytest.mark.parametrize("limit", ["retention_bytes", "retention_ms"])

@@ -1,4 +1,7 @@
-"""Write lines for people to stderr, which another process reads: it may be full, or gone."""
+"""Ways out for events that never wait for their reader, which may be full, hang, or be gone.
+
+A worker sends them to its supervisor; all else is written to stderr.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,53 @@ import os
 import socket
 import stat
 import sys
+from collections.abc import Callable
+
+import msgspec
+
+from kraftfast.node.event_log import WARNING, Entry, entry_now, line
+
+UNREAD_BYTES_MAX = 64 * 1024
+"""What a supervisor that hangs may leave unread: there is still room for why a worker ends."""
+
+
+class ToSupervisor:
+    """Sends each event over ``sock``; counts those for which the other end leaves no room."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.left_out = sock, 0
+
+    def __call__(self, told: Entry) -> None:
+        """Send an event at once or not at all; stderr has warnings once the supervisor is gone."""
+        try:
+            if self.left_out:
+                self._send(entry_now("left_out", told.node_id, count=self.left_out, of="events"))
+                self.left_out = 0
+            self._send(told)
+        except BlockingIOError:
+            self.left_out += 1
+        except OSError:
+            if told.kind.level >= WARNING:
+                show_as_text(told)
+
+    def _send(self, told: Entry) -> None:
+        import fcntl
+        import termios
+
+        unread = fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        if int.from_bytes(unread, sys.byteorder) > UNREAD_BYTES_MAX:
+            raise BlockingIOError
+        self.sock.send(msgspec.json.encode({"told": told}), socket.MSG_DONTWAIT)
+
+
+def show_as_text(told: Entry) -> None:
+    """Write an event to stderr as a line of text, or drop it."""
+    write_line(line(told))
+
+
+def show_as(form: str) -> Callable[[Entry], None]:
+    """Return what writes events to stderr as lines of ``event_log.FORMATS``."""
+    return lambda told: write_line(line(told, form))
 
 
 def write_line(text: str) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,8 +33,9 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.link.host import check_tasks
+from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.launching import Child, Launch, Launched, spare
-from kraftfast.node.processes.line import write_line
+from kraftfast.node.processes.telling import tell
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -55,7 +57,8 @@ class Worker:
 
     # config: what it is told. process, sock, pidfd: of the running child; None while there is none.
     # opened: whether the process that runs or ran last had opened its log.
-    # restarts: how often it was started again. pause_s: before the next start.
+    # restarts: how often it was started again. pause_s: before the next start. deaf: nothing more
+    # comes over sock. told: what was said of why it does not run, until it runs again.
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -66,7 +69,8 @@ class Worker:
         self.start_at = 0.0
         self.pause_s = 0.0
         self.restarts = -1
-        self.opened = False
+        self.opened = self.deaf = False
+        self.told = ""
         self.error: KraftfastError | None = None
         self.ready = threading.Event()
 
@@ -75,7 +79,7 @@ class Worker:
 
         Raises OSError if none can be started.
         """
-        self.error, self.opened = None, False
+        self.error, self.opened, self.deaf = None, False, False
         try:
             self.process, self.sock, self.pidfd = launched or Launch().first
         except OSError:
@@ -89,32 +93,40 @@ class Worker:
             pass  # it has ended already; its pidfd tells
 
     def heard(self) -> bool:
-        """Take one message: that it is ready, or why it is not. False: the connection has ended."""
+        """Take one message: that it is ready, or why it is not, or an event that happened there.
+
+        False: the connection has ended.
+        """
         assert self.sock is not None
         try:
             answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX, socket.MSG_DONTWAIT))
         except (OSError, msgspec.DecodeError):
+            self.deaf = True
             return False
+        if "told" in answer:
+            tell.tell(msgspec.convert(answer["told"], Entry))
+            return True
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
             self.error = _typed(kind, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
         else:
-            self.opened = True
+            self.opened, self.told = True, ""
+            if self.restarts > 0 and self.process is not None:
+                tell("worker_restarted", self.config.node_id, pid=self.process.pid)
         self.ready.set()
         return True
 
-    def ended(self) -> None:
-        """Collect the process; the pause grows if it did not live long."""
+    def ended(self) -> tuple[int, int]:
+        """Collect the process; the pause grows if it did not live long. Return its pid and code."""
         assert self.process is not None and self.sock is not None
         while self.heard():
             pass
-        if self.process.wait() == SIGBUS_EXIT_CODE and self.error is None:
+        code, pid = self.process.wait(), self.process.pid
+        if code == SIGBUS_EXIT_CODE and self.error is None:
             self.error = StorageError(
                 f"{self.config.directory}: a mapped file could not be read or written"
             )
-        if self.error is not None and self.restarts > 0 and not self.opened:
-            write_line(f"kraftfast: {self.error}")  # the worker leaves it to this process
         self.let_go()
         lived = time.monotonic() - self.started_at
         waits = isinstance(self.error, MAY_PASS)
@@ -124,6 +136,7 @@ class Worker:
             self.pause_s = min(self.pause_s * 2 + (WAIT_PAUSE_S if waits else 0.05), PAUSE_S_MAX)
         self.start_at = time.monotonic() + self.pause_s
         self.ready.clear()
+        return pid, code
 
     def let_go(self) -> None:
         """Close what leads to the process; it is the caller's to see that it ends."""
@@ -365,8 +378,8 @@ class Supervisor:
                 for worker in self.workers.values():
                     if worker.process is None or worker.sock is None:
                         continue
-                    sources[worker.pidfd] = worker, worker.ended
-                    if not worker.ready.is_set():
+                    sources[worker.pidfd] = worker, partial(self._ended, worker)
+                    if not worker.deaf:
                         sources[worker.sock.fileno()] = worker, worker.heard
                 for fd in sources:
                     poll.register(fd, select.POLLIN)
@@ -381,6 +394,29 @@ class Supervisor:
                     worker, take = sources[fd]
                     if worker.process is not None:
                         take()
+
+    def _ended(self, worker: Worker) -> None:
+        """Collect a process that has ended, and tell why."""
+        pid, code = worker.ended()
+        if worker.error is None:
+            tell("worker_ended", worker.config.node_id, pid=pid, code=code)
+        elif worker.opened or worker.restarts > 0:  # else who starts them all tells it
+            self.tell_error(worker.config.node_id)
+
+    def tell_error(self, node_id: int) -> None:
+        """Tell once why a worker does not run, until it has run again."""
+        worker = self.workers[node_id]
+        if str(worker.error) == worker.told:
+            return
+        worker.told = str(worker.error)
+        if not worker.is_final:
+            tell("worker_waits", node_id, why=worker.error)
+            return
+        advice = ""
+        if 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers):
+            place = worker.config.directory
+            advice = f"; kraftfast storage replace {place} rebuilds it from the others"
+        tell("replica_down", node_id, why=worker.error, advice=advice)
 
     def _start_due(self) -> float | None:
         """Start workers whose pause is over; how long until the next one is due."""
@@ -399,7 +435,7 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    write_line(f"kraftfast: cannot start a worker: {error} -> later")
+                    tell("worker_waits", worker.config.node_id, why=error.strerror or error)
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due
@@ -428,4 +464,6 @@ def _kill(worker: Worker) -> None:
     if process is not None:
         process.kill()  # nothing if it has ended
         process.wait()
+        while worker.heard():
+            pass
         worker.let_go()

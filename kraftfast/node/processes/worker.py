@@ -28,9 +28,11 @@ from kraftfast import errors
 from kraftfast.errors import HostUnsupported, KraftfastError
 from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.event_log import entry_now
+from kraftfast.node.host import LocalHost
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
-from kraftfast.node.processes.line import write_line
+from kraftfast.node.processes.line import ToSupervisor, write_line
 from kraftfast.node.processes.sibling import fork_sibling
 
 CONFIG_BYTES_MAX = 1 << 20
@@ -51,7 +53,7 @@ def main(fds: list[int]) -> int:
         return 0  # the supervisor gave up before it said what this replica is
     try:
         config = CONFIG.decode(told)
-        node = Node(config)
+        node = Node(config, LocalHost(ToSupervisor(sock)))
         loop = Loop(node)
         if loop.sockets is not None:
             loop.sockets.open()
@@ -68,13 +70,13 @@ def main(fds: list[int]) -> int:
         loop.run()
         return 0
     except KraftfastError as error:
-        return _failed(sock, error, opened)
+        return _failed(sock, error)
     except OSError as error:
         if opened:
-            return _defect(sock, error)
-        return _failed(sock, refused_by_host(config.node_id, error), opened)
+            return _defect(sock, config.node_id, error)
+        return _failed(sock, refused_by_host(config.node_id, error))
     except Exception as error:
-        return _defect(sock, error)
+        return _defect(sock, config.node_id, error)
 
 
 def fork_siblings(fds: list[int]) -> int:
@@ -110,12 +112,14 @@ def refused_by_host(id: int, error: OSError) -> HostUnsupported:
     )
 
 
-def _defect(sock: socket.socket, error: Exception) -> NoReturn:
+def _defect(sock: socket.socket, node_id: int, error: Exception) -> NoReturn:
     """Tell what no one foresaw, with its traceback, and end at once."""
-    _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
     import traceback
 
-    write_line(traceback.format_exc().rstrip())
+    why = f"{type(error).__name__}: {error}"
+    text = traceback.format_exc()
+    ToSupervisor(sock)(entry_now("defect", node_id, why=why, traceback=text))
+    _failed(sock, KraftfastError(f"a defect: {why}"))
     os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 
 
@@ -136,19 +140,17 @@ def _orphaned(fd: int, loop: Loop) -> None:
     loop.stop(ORPHAN_TIMEOUT_MS)
 
 
-def _failed(sock: socket.socket, error: KraftfastError, opened: bool) -> int:
-    """Tell the supervisor why this replica ends; return the exit code.
+def _failed(sock: socket.socket, error: KraftfastError) -> int:
+    """Tell the supervisor why this replica ends, which it reports; return the exit code.
 
-    A fault that keeps a replica from its start is reported by the supervisor's program, once. Of a
-    class that only a part knows, its nearest base is named: by that the supervisor judges (D9).
+    Of a class that only a part knows, its nearest base is named: by that the supervisor judges
+    (D9).
     """
     named = (each for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
     try:
         answer = {"error": str(error), "type": next(named).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
-    except OSError:
-        opened = True  # only this process knows
-    if opened:
+    except OSError:  # the supervisor is gone: only this process knows
         write_line(f"kraftfast: {error}")
     return error.exit_code
 

@@ -338,8 +338,7 @@ class LocalDoor:
             self._answered(next(iter(self.asked_until)), False)
         for producer in self.node.intake.dismissed():
             if producer.cut_off is not None:
-                text = f"cutting off producer {producer.link.pid}: {producer.cut_off}"
-                self.node.failures.complain(text)
+                self.node.tell("producer_dropped", pid=producer.link.pid, why=producer.cut_off)
             self.drop_producer(producer.link.sock.fileno())
 
     def due_ms(self, default: int) -> int:

@@ -64,7 +64,7 @@ class LocalRequest:
             self.sock.send(data[frame.LENGTH_BYTES :], socket.MSG_DONTWAIT)
             well = True
         except OSError as error:
-            self.node.failures.complain(f"an answer that is not read: {error.strerror}")
+            self.node.tell("answer_lost", why=error.strerror)
         finally:
             self.done(self.sock, well)
 

@@ -80,8 +80,8 @@ class Answering:
             else:
                 self._send_file(data)
         except Exception as error:  # noqa: BLE001 - in the machine's thread
-            text = f"an answer of the state machine that cannot be sent: {describe(error)}"
-            self.node.background.tell(lambda: self.node.failures.complain(text))
+            why = describe(error)
+            self.node.background.tell(lambda: self.node.tell("query_failed", why=why))
         finally:
             self.node.background.tell(self.done)
 

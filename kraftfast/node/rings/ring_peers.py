@@ -492,6 +492,5 @@ class RingPeers:
         """Let go of links whose other side broke the rules."""
         for peer in list(self.peers):
             if not peer.intact():
-                text = f"dropping the link to replica {peer.id}: {peer.broken}"
-                self.node.failures.complain(text)
+                self.node.tell("peer_dropped", peer_id=peer.id, why=peer.broken)
                 self._detach(peer)

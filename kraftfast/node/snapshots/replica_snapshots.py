@@ -38,7 +38,6 @@ from kraftfast.record.control import SnapshotHeader
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 from kraftfast.wire import tags
 
-REFUSED_LINE_MS = 10_000
 """How often it is said that the leader's snapshot cannot be taken."""
 SLICE_MS_MAX = 30_000
 
@@ -109,9 +108,9 @@ class Snapshots:
 
     # node, beside: whose. download: the one under way, or None. _leaving: (source, session, until
     # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
-    # _reading: (id, open file) of what was sent last, used beside the loop alone. _said: what was
-    # logged last about a snapshot that cannot be taken, and when. made_bytes, made_ms: size of the
-    # last one that was made here since the start, and when; until then 0, and the start.
+    # _reading: (id, open file) of what was sent last, used beside the loop alone. made_bytes,
+    # made_ms: size of the last one that was made here since the start, and when; until then 0, and
+    # the start.
 
     def __init__(self, node: Any) -> None:
         self.node, self.background = node, node.background
@@ -120,7 +119,6 @@ class Snapshots:
         self._leaving: list[tuple[Any, Any, int]] = []
         self._unsent: list[tuple[Any, Slice, int]] = []
         self._reading: tuple[OffsetAndEpoch, Any] | None = None
-        self._said = ("", -REFUSED_LINE_MS)
         self.made_bytes, self.made_ms = 0, node.now_ms()
         node.on_role.append(self._role_changed)
 
@@ -233,16 +231,14 @@ class Snapshots:
         if self.download is not download:
             return  # of a role that is over
         if refusal:
-            self._say(f"snapshot {tuple(effect.snapshot_id)} of the leader: {refusal} -> dropped")
+            self._tell("snapshot_refused", effect.snapshot_id, why=refusal)
             self._drop_download()
         end = effect.position + size
         self.node.step(ev.SnapshotWritten(effect.snapshot_id, end, bool(refusal)))
 
-    def _say(self, text: str) -> None:
-        now_ms = self.node.now_ms()
-        if text != self._said[0] or now_ms - self._said[1] >= REFUSED_LINE_MS:
-            self._said = text, now_ms
-            self.node.log_line(text)
+    def _tell(self, event: str, snapshot_id: OffsetAndEpoch, **more: Any) -> None:
+        offset, epoch = snapshot_id
+        self.node.tell(event, offset=offset, epoch=epoch, **more)
 
     def install(self, effect: fx.InstallSnapshot) -> None:
         """Give the fetched snapshot its name, and begin the log again behind it."""
@@ -260,7 +256,7 @@ class Snapshots:
         except StorageError as error:
             if node.log.failed is not None:  # D25: the next start finishes what has begun
                 raise
-            self._say(f"snapshot {tuple(effect.snapshot_id)}: {error} -> dropped")
+            self._tell("snapshot_refused", effect.snapshot_id, why=str(error))
             delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
             refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)
             node.queue(refused)
@@ -270,10 +266,7 @@ class Snapshots:
         delete_snapshots(self.disk, self.log_path, older)
         history = VoterHistory(download.history)
         node.queue(ev.SnapshotInstalled(effect.snapshot_id, history))
-        node.log_line(
-            f"the leader's log begins behind this one -> it goes on from snapshot "
-            f"{tuple(effect.snapshot_id)}"
-        )
+        self._tell("snapshot_fetched", effect.snapshot_id)
         node.show()
 
     def _role_changed(self, _effect: fx.RoleChanged) -> None:
@@ -318,10 +311,14 @@ class Snapshots:
             return
         path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
         self.made_bytes, self.made_ms = self.disk.file_bytes(path), self.node.now_ms()
+        self._tell("snapshot_written", snapshot_id, bytes=self.made_bytes)
 
     def delete_before(self, effect: fx.DeleteBefore) -> None:
         """Delete segments and snapshots wholly below; the log begins where a snapshot ends."""
-        log_start.delete_before(self.node.log, effect.offset)
+        before = self.node.log.log_start_offset
+        freed = log_start.delete_before(self.node.log, effect.offset)
+        if effect.offset > before:
+            self.node.tell("log_start_moved", log_start_offset=effect.offset, bytes=freed)
         ids = snapshot_ids(self.disk, self.log_path)
         older = [each for each in ids if each.offset < effect.offset and each != BOOTSTRAP]
         delete_snapshots(self.disk, self.log_path, older)

@@ -143,8 +143,8 @@ class Making:
             raise  # D9
         except StorageError as error:  # no space: the log goes on without
             self.not_before_s = self._now_s() + RETRY_S
-            text = f"no snapshot of the state machine: {error} -> again later"
-            self.node.background.tell(lambda: self.node.log_line(text))
+            why = str(error)
+            self.node.background.tell(lambda: self.node.tell("snapshot_failed", why=why))
             return
         self.bytes, self.last, self.last_s = 0, None, self._now_s()
         self.handed_over, self._retry_s = 0, RETRY_S_MIN

@@ -18,7 +18,6 @@ from kraftfast.node.tcp.quorum_plane import (
     no_committed_offsets,
 )
 from kraftfast.node.translation import translate_membership as membership
-from kraftfast.node.translation.wire_values import Partition
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 
@@ -81,7 +80,7 @@ def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
     if found is not None:
         target = found.target
         if allowed or target is None or len(target) == len(node.voters):
-            source = Reassigning(request, allowed, node.partition)
+            source = Reassigning(request, allowed, node, target)
             node.step(ev.RequestReceived(source, found))
             return
         error = ErrorCode.INVALID_REPLICATION_FACTOR
@@ -110,21 +109,26 @@ def _transfer(node: Any, request: Any, message: Any) -> None:
 class Reassigning:
     """An AlterPartitionReassignments: its answer repeats what it allowed."""
 
-    __slots__ = ("request", "allowed", "partition")
+    __slots__ = ("request", "allowed", "node", "target")
 
-    def __init__(self, request: Any, allowed: bool, partition: Partition) -> None:
-        self.request, self.allowed, self.partition = request, allowed, partition
+    def __init__(self, request: Any, allowed: bool, node: Any, target: Any) -> None:
+        self.request, self.allowed, self.node, self.target = request, allowed, node, target
 
     def failed(self, error: Exception) -> None:
         """End the session of the request."""
         self.request.failed(error)
 
     def reply(self, response: Any) -> None:
-        """Reply as the request itself does."""
+        """Reply as the request itself does, and tell of a reassignment that begins or is off."""
+        if response.error is ErrorCode.NONE:
+            if self.target is None:
+                self.node.tell("reassignment_cancelled")
+            else:
+                self.node.tell("reassignment_begun", target=sorted(self.target))
         body = membership.RESPONSE_TO_WIRE[type(response)](
             response,
             wire.AlterPartitionReassignmentsResponse,
-            self.partition,
+            self.node.partition,
             self.request.version,
         )
         body.allow_replication_factor_change = self.allowed

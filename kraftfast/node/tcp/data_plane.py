@@ -293,8 +293,7 @@ class DataPlane:
     def _hang_up(self, request: Any, error: ErrorCode) -> None:
         """Tell a producer that waits for no answer: it looks for the leader when it reconnects."""
         if request.session is not None:
-            host = request.session.host
-            self.node.failures.complain(f"{host} produces with acks=0: {error.name} -> closed")
+            self.node.tell("produce_refused", host=request.session.host, error=error.name)
             request.hang_up()
 
     def _refuse_all(self, message: Any) -> Any:

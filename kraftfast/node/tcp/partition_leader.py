@@ -215,7 +215,7 @@ class PartitionLeader:
         except UnsupportedCodec:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, NOWHERE
         except CorruptBatch as error:
-            self.node.failures.complain(f"a search by time in the log: {error}")
+            self.node.tell("search_failed", why=error)
             return ErrorCode.CORRUPT_MESSAGE, NOWHERE
         if found is not None:
             return ErrorCode.NONE, found

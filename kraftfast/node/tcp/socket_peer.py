@@ -175,7 +175,7 @@ class SocketPeer:
         if foreign and not self.foreign:
             who = f"replica {self.id}" if self.id >= 0 else "a bootstrap server"
             place = address_text(self.host, self.port)
-            self.node.failures.complain(f"{who}: the server at {place} is of another cluster")
+            self.node.tell("peer_refused", who=who, address=place)
         self.foreign = foreign
         self.node.step(ev.ResponseReceived(self.id, correlation, response, message))
 

@@ -106,7 +106,7 @@ class Sockets:
     def _accepted(self, listener: str, sock: socket.socket, address: Any) -> None:
         host = address[0]
         if refusal := self._is_full(host):
-            self.node.failures.complain(f"a connection from {host} is refused: {refusal}")
+            self.node.tell("connection_refused", host=host, why=refusal)
             sock.close()
             return
         try:
@@ -206,9 +206,7 @@ class Sockets:
         elif api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
             request.respond(self.consumers.end_offsets_for_epochs(message))
         elif not admin_plane.take(self.node, request, message) and request.session is not None:
-            self.node.failures.complain(
-                f"{request.session.host} asks for API {api_key}, not served -> closed"
-            )
+            self.node.tell("request_refused", host=request.session.host, api_key=int(api_key))
             request.session.close()
 
     # --- what the loop needs ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from kraftfast.errors import KraftfastError
 from kraftfast.link.resolver import Resolver
 from kraftfast.node.applier import embed
 from kraftfast.node.background import Background
+from kraftfast.node.event_log import KINDS, Entry
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.sim.machines.files import Poller, SimSignals
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 INLINE_BYTES_MAX = 512
 """Up to here records travel over rings as bytes."""
+
+
+SEEN = {name for name, kind in KINDS.items() if kind.room == "core" and kind.words != "{why}"} | {
+    "disk_has_room", "left_out", "log_opened", "log_start_moved", "replica_stopped", "snapshot_loaded",
+    "snapshot_written",
+}  # fmt: skip
+"""Events that a trace shows by the effects of the core, or as what a replica is told."""
 
 
 POLLS_MAX = 1_000
@@ -63,8 +71,10 @@ class SimHost:
     def sleep(self, seconds: float) -> None:
         self._process.block()
 
-    def print_line(self, text: str) -> None:
-        self._world.trace(f"{self._machine.id}: {text}")
+    def show(self, told: Entry) -> None:
+        if told.event not in SEEN:
+            id = self._machine.id
+            self._world.trace(f"{id}: kraftfast replica {told.node_id}: {told.message}")
 
     def open_segment(self, path: str, inode: int) -> SimSegmentFile | None:
         return self._process.open_segment(path, inode)

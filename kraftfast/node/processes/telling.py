@@ -1,0 +1,134 @@
+"""Events of replicas on their way into ``logging``, in the program that supervises them.
+
+It gets them by the logger ``kraftfast.ROOM``, from a thread of its own: a handler that waits holds
+up no replica and no supervisor. A program that has set up no handler sees warnings and errors on
+stderr.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftfast import forks
+from kraftfast.node.event_log import WARNING, Entry, entry_now
+from kraftfast.node.processes.line import show_as_text
+
+if TYPE_CHECKING:
+    import logging
+
+WAITING_MAX = 1000
+LOGGER = "kraftfast"
+
+
+class Telling:
+    """Where the events of this process and its workers go. :meth:`tell` never waits.
+
+    ``show`` takes them instead of ``logging``, and must not wait: the command line sets it.
+    """
+
+    # _queue: what the thread has to log, and events to set. _left_out: no room was left there.
+
+    def __init__(self) -> None:
+        self.show: Callable[[Entry], None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._queue: queue.Queue[Entry | threading.Event] = queue.Queue(WAITING_MAX)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._left_out = 0
+        forks.own(self)
+
+    def disown(self) -> None:
+        """Begin without a thread, in a forked child."""
+        self._begin()
+
+    def __call__(self, event: str, node_id: int = -1, **fields: Any) -> None:
+        """Tell of an event of this process (``event_log.KINDS``)."""
+        self.tell(entry_now(event, node_id, **fields))
+
+    def tell(self, told: Entry) -> None:
+        """Pass an event on."""
+        if self.show is not None:
+            self.show(told)
+        elif "logging" in sys.modules:
+            self._put(told)
+        elif told.kind.level >= WARNING:  # nobody can have set up a handler
+            show_as_text(told)
+
+    def _put(self, told: Entry) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kraftfast-log", daemon=True)
+                self._thread.start()
+            try:
+                if self._left_out:
+                    more = entry_now("left_out", count=self._left_out, of="events")
+                    self._queue.put_nowait(more)
+                    self._left_out = 0
+                self._queue.put_nowait(told)
+            except queue.Full:
+                self._left_out += 1
+
+    def _run(self) -> None:
+        while True:
+            told = self._queue.get()
+            if isinstance(told, threading.Event):
+                told.set()
+                continue
+            try:
+                log(told)
+            except Exception:  # noqa: BLE001 - of the program's filter: no reason to log no more
+                show_as_text(told)
+
+    def flush(self, timeout: float) -> None:
+        """Wait until what was told so far is logged, ``timeout`` seconds at most."""
+        if self._thread is None or threading.current_thread() is self._thread:
+            return
+        logged = threading.Event()
+        try:
+            self._queue.put(logged, timeout=timeout)
+        except queue.Full:
+            return
+        logged.wait(timeout)
+
+
+tell = Telling()
+_own: list[logging.Handler] = []
+"""The handler that does nothing, as of any library: without one ``logging`` prints by itself."""
+
+
+def log(told: Entry) -> None:
+    """Hand an event to ``logging``; it is a line on stderr where the program has no handler."""
+    import logging
+
+    logger, level = logging.getLogger(f"{LOGGER}.{told.kind.room}"), told.kind.level
+    if not logger.isEnabledFor(level):
+        return
+    if not _has_handler(logger):
+        if level >= WARNING:
+            show_as_text(told)
+        return
+    extra = told.fields | {"event": told.event, "node_id": told.node_id}
+    made = logger.makeRecord(logger.name, level, "", 0, told.message, (), None, None, extra)
+    made.created, made.msecs = told.time_ms / 1000, float(told.time_ms % 1000)
+    logger.handle(made)
+
+
+def _has_handler(logger: logging.Logger) -> bool:
+    """Return whether the program has set up a handler that this logger reaches."""
+    import logging
+
+    if not _own:
+        _own.append(logging.NullHandler())
+        logging.getLogger(LOGGER).addHandler(_own[0])
+    at: logging.Logger | None = logger
+    while at is not None:
+        if any(each not in _own for each in at.handlers):
+            return True
+        at = at.parent if at.propagate else None
+    return False
