@@ -9,6 +9,7 @@ import threading
 
 from kraftfast.errors import KraftfastError
 from kraftfast.live.http import Server
+from kraftfast.live.otlp import Pusher
 from kraftfast.live.pages import Pages
 from kraftfast.node.event_log import NO_REPLICA, EventLog
 from kraftfast.node.processes.line import show_as
@@ -29,8 +30,11 @@ def main(directory: str, fd: int, form: str) -> int:
         return error.exit_code
     with pages:
         server = Server(sock, pages.samples, pages.cluster_id, log.tell)
+        pusher = Pusher(pages.samples, pages.cluster_id, log.tell)
+        pusher.start()
         threading.Thread(target=server.run, name="kraftfast-metrics", daemon=True).start()
         sys.stdin.buffer.read()
+        pusher.close()
         server.shutdown()
     return 0
 

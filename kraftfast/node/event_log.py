@@ -135,9 +135,14 @@ KINDS = {
     ),
     "metrics_failed": Kind(WARNING, "live", "the process of /metrics cannot be started: {why}"),
     "request_failed": Kind(WARNING, "live", "a request of /metrics failed: {why}"),
-    "otlp_failed": Kind(
-        WARNING, "live", "metrics were not taken by {endpoint}: {why} -> tried again"
+    "otlp_begun": Kind(
+        INFO, "live", "metrics are pushed to {endpoint} every {interval_ms} ms"
     ),
+    "otlp_off": Kind(WARNING, "live", "metrics are not pushed by OTLP: {why}"),
+    "otlp_failed": Kind(
+        WARNING, "live", "{endpoint} does not take metrics: {why} -> it is tried again"
+    ),
+    "otlp_restored": Kind(INFO, "live", "{endpoint} takes metrics again"),
 }  # fmt: skip
 """Every event that is told: its level, the room that it is about, and its message."""
 

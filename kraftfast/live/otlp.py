@@ -1,0 +1,194 @@
+"""What ``/metrics`` shows, pushed by OTLP over HTTP as OpenTelemetry's ``OTEL_*`` variables say.
+
+A thread of the process of ``/metrics`` does it: a collector that is away costs the replicas
+nothing. Names are OpenTelemetry's, of which a collector makes those of ``/metrics`` again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kraftfast import __version__
+from kraftfast.live.families import REPLICA, families
+from kraftfast.live.pages import NS_PER_S, Sample
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+PROTOCOL = "http/protobuf"
+INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 60_000, 100, 86_400_000
+MISSING = "it needs OpenTelemetry's exporter: pip install 'kraftfast[otlp]'"
+UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1"}
+PREFIX = "kraftfast_"
+
+
+def endpoint(environment: Mapping[str, str]) -> str:
+    """Return where metrics are to be pushed, "" if nowhere."""
+    off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if off or environment.get("OTEL_METRICS_EXPORTER", "otlp") != "otlp":
+        return ""
+    return next((environment[name] for name in ENDPOINTS if environment.get(name)), "")
+
+
+def interval_ms(environment: Mapping[str, str]) -> int:
+    """Return how often to push. Raises ValueError, also for a protocol that is not spoken."""
+    protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), PROTOCOL)
+    if protocol != PROTOCOL:
+        raise ValueError(f"the protocol {protocol} is not spoken, only {PROTOCOL}")
+    text = environment.get(INTERVAL) or str(INTERVAL_MS)
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
+    if not INTERVAL_MS_MIN <= value <= INTERVAL_MS_MAX:
+        raise ValueError(f"{INTERVAL}={text}: {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} is expected")
+    return value
+
+
+class Pusher:
+    """Pushes what ``look`` returns until it is closed. ``tell`` takes events."""
+
+    # endpoint: where to, as configured. fails: whether the last push did, which is told once.
+    # _why: what the exporter said last of a failure. _closing: set once it is to end.
+
+    def __init__(
+        self, look: Callable[[], list[Sample]], cluster_id: str, tell: Callable[..., None]
+    ) -> None:
+        self.look, self.cluster_id, self.tell = look, cluster_id, tell
+        self.endpoint = endpoint(os.environ)
+        self.fails = False
+        self._why = _LastWords()
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        """Begin, if the environment asks for it; tell why not, where that cannot be."""
+        if not self.endpoint:
+            return
+        try:
+            every_ms = interval_ms(os.environ)
+            exporter = self._exporter()
+        except ImportError:
+            self.tell("otlp_off", why=MISSING)
+        except Exception as error:  # noqa: BLE001 - the library's, of what a variable holds
+            self.tell("otlp_off", why=error)
+        else:
+            run = (exporter, every_ms / 1000)
+            threading.Thread(target=self._run, args=run, name="kraftfast-otlp", daemon=True).start()
+            self.tell("otlp_begun", endpoint=self.endpoint, interval_ms=every_ms)
+
+    def _exporter(self) -> Any:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        logger = logging.getLogger("opentelemetry")
+        logger.propagate, logger.handlers = False, [self._why]  # else it prints, at each attempt
+        return OTLPMetricExporter()
+
+    def _run(self, exporter: Any, every_s: float) -> None:
+        while not self._closing.wait(every_s):
+            self.push(exporter)
+
+    def push(self, exporter: Any) -> None:
+        """Push once; tell if that fails, or goes well again."""
+        self._why.text = ""
+        try:
+            found = metrics_data(self.look(), self.cluster_id)
+            well = exporter.export(found).name == "SUCCESS"
+        except Exception as error:  # noqa: BLE001 - of the library; the next push may go well
+            well, self._why.text = False, f"{type(error).__name__}: {error}"
+        if well and self.fails:
+            self.tell("otlp_restored", endpoint=self.endpoint)
+        elif not well and not self.fails:
+            self.tell("otlp_failed", endpoint=self.endpoint, why=self._why.text or "it refused")
+        self.fails = not well
+
+    def close(self) -> None:
+        """Push no more."""
+        self._closing.set()
+
+
+class _LastWords(logging.Handler):
+    """Keeps the last message of the library."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+
+def metrics_data(samples: list[Sample], cluster_id: str) -> MetricsData:
+    """Return all families of ``/metrics`` as OpenTelemetry has them."""
+    from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    own = {"service.name": "kraftfast", "service.version": __version__}
+    resource = Resource(own | {"kraftfast.cluster_id": cluster_id})
+    resource = resource.merge(OTELResourceDetector().detect())
+    now_ns = time.time_ns()
+    began = {
+        str(it.id): int(it.process.started_s * NS_PER_S) for it in samples if it.process is not None
+    }
+    metrics = [_metric(family, began, now_ns) for family in families(samples, cluster_id)]
+    scope = InstrumentationScope("kraftfast", __version__)
+    return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
+
+
+def _metric(family: Any, began: dict[str, int], now_ns: int) -> Metric:
+    from opentelemetry.sdk.metrics.export import (
+        AggregationTemporality,
+        Gauge,
+        Histogram,
+        Metric,
+        NumberDataPoint,
+        Sum,
+    )
+
+    data: Any
+    if family.type == "histogram":
+        data = Histogram(_distributions(family, began, now_ns), AggregationTemporality.CUMULATIVE)
+    else:
+        points = [
+            NumberDataPoint(
+                each.labels, began.get(each.labels.get(REPLICA, ""), 0), now_ns, float(each.value)
+            )
+            for each in family.samples
+        ]
+        data = Gauge(points)
+        if family.type == "counter":
+            data = Sum(points, AggregationTemporality.CUMULATIVE, True)
+    name, unit = family.name.removeprefix(PREFIX), ""
+    for suffix, its_unit in UNITS.items():
+        if name.endswith(suffix):
+            name, unit = name.removesuffix(suffix), its_unit
+    return Metric(f"kraftfast.{name}", family.documentation, unit, data)
+
+
+def _distributions(family: Any, began: dict[str, int], now_ns: int) -> list[Any]:
+    """Return the points of a histogram, whose samples count up to each bound, in order."""
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+    found: dict[tuple[str, ...], tuple[dict[str, str], dict[str, int], list[float]]] = {}
+    for each in family.samples:
+        labels = {name: value for name, value in each.labels.items() if name != "le"}
+        _, below, total = found.setdefault(tuple(labels.values()), (labels, {}, []))
+        if "le" in each.labels:
+            below[each.labels["le"]] = int(each.value)
+        elif each.name.endswith("_sum"):
+            total.append(each.value)
+    points = []
+    for labels, below, (total_s,) in found.values():
+        up_to = list(below.values())
+        counts = [up_to[0], *(after - before for before, after in zip(up_to, up_to[1:]))]
+        unknown: Any = None  # the least and the greatest, which are not kept
+        points.append(
+            HistogramDataPoint(
+                labels, began.get(labels[REPLICA], 0), now_ns, up_to[-1], total_s, counts,
+                [float(bound) for bound in below if bound != "+Inf"], unknown, unknown,
+            )
+        )  # fmt: skip
+    return points

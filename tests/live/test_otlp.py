@@ -1,0 +1,239 @@
+"""Metrics pushed by OTLP: a receiver over HTTP finds in them what ``/metrics`` shows."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+from kraftfast.live import otlp
+from kraftfast.live.beside import MetricsProcess
+from kraftfast.live.families import families
+from kraftfast.live.otlp import Pusher, endpoint, interval_ms
+from kraftfast.node.event_log import Entry, EventLog
+from kraftfast.quorum import LocalQuorum
+from tests.live.kit import SMALL, sample, wait_until
+
+SAMPLES = [
+    sample(1, role="leader", epoch=7, flushes=11, times_ns=(500, 2_000_000, 2**40)),
+    sample(2, high_watermark=5),
+]
+UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "": ""}
+
+
+class Receiver:
+    """Takes metrics as a collector does. ``status``: what it answers."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, Any]] = []
+        self.status = 200
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                taken = ExportMetricsServiceRequest.FromString(body)
+                receiver.requests.append((self.path, taken))
+                self.send_response(receiver.status)
+                self.end_headers()
+                self.wfile.write(ExportMetricsServiceResponse().SerializeToString())
+
+            def log_message(self, *_args: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    made = Receiver()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    yield made
+    made.close()
+
+
+def shown(taken: Any) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Values by Prometheus's name and the labels, as a collector translates them."""
+    found = {}
+    for metric in taken.resource_metrics[0].scope_metrics[0].metrics:
+        name = metric.name.replace(".", "_") + UNITS[metric.unit]
+        data = getattr(metric, metric.WhichOneof("data"))
+        for point in data.data_points:
+            labels = {each.key: each.value.string_value for each in point.attributes}
+            if metric.HasField("histogram"):
+                total = 0
+                bounds = [*map(repr, point.explicit_bounds), "+Inf"]
+                for bound, count in zip(bounds, point.bucket_counts, strict=True):
+                    total += count
+                    found[f"{name}_bucket", frozenset({*labels.items(), ("le", bound)})] = total
+                found[f"{name}_sum", frozenset(labels.items())] = point.sum
+                assert point.count == total and not point.HasField("min")
+                name_of_count = f"{name}_count"
+                found[name_of_count, frozenset(labels.items())] = total
+            else:
+                end = "_total" if metric.HasField("sum") else ""
+                found[name + end, frozenset(labels.items())] = point.as_double or point.as_int
+            if metric.HasField("sum") and "replica" in labels:
+                assert point.start_time_unix_nano == 10**18 and metric.sum.is_monotonic
+                assert metric.sum.aggregation_temporality == 2  # cumulative
+    return found
+
+
+def pusher(told: list[Entry]) -> Pusher:
+    return Pusher(lambda: SAMPLES, "its-cluster", EventLog(-1, told.append).tell)
+
+
+def test_all_that_metrics_shows_is_pushed(receiver: Receiver) -> None:
+    told: list[Entry] = []
+    made = pusher(told)
+    made.push(made._exporter())
+    ((path, taken),) = receiver.requests
+    assert path == "/v1/metrics" and told == []
+    expected = {
+        (each.name, frozenset(each.labels.items())): each.value
+        for family in families(SAMPLES, "its-cluster")
+        for each in family.samples
+    }
+    assert shown(taken) == expected and len(expected) > 100
+    attributes = {
+        each.key: each.value.string_value for each in taken.resource_metrics[0].resource.attributes
+    }
+    assert attributes["service.name"] == "kraftfast"
+    assert attributes["kraftfast.cluster_id"] == "its-cluster"
+
+
+def test_the_environment_names_the_service(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=orders,zone=b")
+    made = pusher([])
+    made.push(made._exporter())
+    resource = receiver.requests[0][1].resource_metrics[0].resource
+    named = {each.key: each.value.string_value for each in resource.attributes}
+    assert (named["service.name"], named["zone"]) == ("orders", "b")
+
+
+def test_a_collector_that_refuses_is_told_of_once(
+    receiver: Receiver, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And once more when it takes metrics again; the library's own lines do not appear."""
+    told: list[Entry] = []
+    made = pusher(told)
+    exporter = made._exporter()
+    receiver.status = 400
+    for _ in range(3):
+        made.push(exporter)
+    receiver.status = 200
+    for _ in range(2):
+        made.push(exporter)
+    assert [each.event for each in told] == ["otlp_failed", "otlp_restored"]
+    assert receiver.url in told[0].message and "400" in told[0].message
+    assert capfd.readouterr().err == ""
+
+
+def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    told: list[Entry] = []
+    made = pusher(told)
+    made.push(made._exporter())
+    assert [each.event for each in told] == ["otlp_failed"]
+    assert "127.0.0.1:1" in told[0].message
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, "http://a"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, "http://a"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "none"}, ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_SDK_DISABLED": "True"}, ""),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a",
+                "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://b",
+            },
+            "http://b",
+        ),
+    ],
+)
+def test_where_it_is_pushed_to(environment: dict[str, str], found: str) -> None:
+    assert endpoint(environment) == found
+
+
+@pytest.mark.parametrize("text", ["0", "99", "x", "\u00b2", "-5", "9" * 20, "1.5"])
+def test_an_interval_that_is_none_is_refused(text: str) -> None:
+    assert interval_ms({}) == 60_000 and interval_ms({otlp.INTERVAL: "250"}) == 250
+    with pytest.raises(ValueError, match="100 to 86400000 is expected"):
+        interval_ms({otlp.INTERVAL: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "the protocol grpc is not spoken"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "soon", "is expected"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    told: list[Entry] = []
+    pusher(told).start()
+    assert [each.event for each in told] == ["otlp_off"] and why in told[0].message
+
+
+def test_without_the_library_it_says_what_to_install(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
+    told: list[Entry] = []
+    pusher(told).start()
+    assert "pip install 'kraftfast[otlp]'" in told[0].message
+
+
+@pytest.mark.processes
+def test_the_process_of_metrics_pushes(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+    with LocalQuorum(tmp_path / "q", voters=1, **SMALL) as quorum:
+        tell = EventLog(-1, lambda _told: None).tell
+        with MetricsProcess(quorum.path, ("127.0.0.1", 0), tell) as metrics:
+            metrics.start()
+            name = "kraftfast_role", frozenset({("replica", "1"), ("role", "leader")})
+            wait_until(lambda: receiver.requests and shown_role(receiver, name) == 1)
+
+
+def shown_role(receiver: Receiver, name: Any) -> float:
+    """The value in what came last; start times are those of real processes here."""
+    for metric in receiver.requests[-1][1].resource_metrics[0].scope_metrics[0].metrics:
+        for point in metric.gauge.data_points if metric.name == "kraftfast.role" else ():
+            labels = frozenset((each.key, each.value.string_value) for each in point.attributes)
+            if labels == name[1]:
+                return float(point.as_double)
+    return 0.0
