@@ -262,7 +262,6 @@ class EventLog:
         second = self._monotonic_ns() // NS_PER_S
         for event, rate in self._rates.items():
             if rate.left_out and (at_once or second >= rate.said_at + REPEAT_S):
-                rate.said_at = second
                 self._tell_left_out(event, rate)
 
     # --- what the core decides --------------------------------------------------------------------

@@ -21,7 +21,9 @@ from kraftfast.errors import ForeignDirectory, StorageError
 from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.processes import supervisor
 from kraftfast.node.processes.launching import Launch, Sibling
+from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.telling import tell
 from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
@@ -108,6 +110,7 @@ def test_a_stderr_that_nobody_reads_holds_up_no_worker(
 
     found = a_supervisor(tmp_path, monkeypatch, "KraftfastError")
     monkeypatch.setattr(found.workers[1], "start", refuse)
+    monkeypatch.setattr(tell, "show", show_as_text)
     reader, writer = os.pipe()
     with open(writer, "w") as stderr, open(reader, "rb"):
         os.set_blocking(writer, False)
