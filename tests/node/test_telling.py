@@ -164,6 +164,7 @@ def test_without_a_handler_warnings_are_on_stderr(
     alone: logging.Logger, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """By one line each, not by two: ours is there, so that ``logging`` prints nothing itself."""
+    alone.handlers.clear()  # pytest has added its own
     log(WARNING)
     log(INFO)
     (line,) = capfd.readouterr().err.splitlines()
