@@ -50,15 +50,6 @@ def is_output(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS and error.filename is None
 
 
-def stdout_is_closed() -> bool:
-    """Return whether the caller closed stdout, as for a program that runs in the background."""
-    try:
-        os.write(1, b"")
-    except OSError as error:
-        return error.errno == CLOSED
-    return False
-
-
 def drop(stream: Any) -> None:
     """Send what is left in a stream, and what follows, to /dev/null: nothing fails at exit."""
     with contextlib.suppress(OSError, ValueError):

@@ -21,7 +21,7 @@ FORMATS = ("text", "json")
 LINES_A_SECOND_MAX = 10
 """Of one event; the others are counted."""
 REPEAT_S = 10
-"""How long a line that is the same as the last one of its event says nothing."""
+"""How long a warning that is the same as the last one of its event says nothing."""
 MESSAGE_CHARACTERS_MAX = 800
 TRACEBACK_CHARACTERS_MAX = 16_000
 LINE_BYTES_MAX = 4096
@@ -50,7 +50,7 @@ KINDS = {
     "leader_elected": Kind(INFO, "core", "epoch {epoch}: {role}, replica {leader_id} leads"),
     "leader_followed": Kind(INFO, "core", "epoch {epoch}: {role}, replica {leader_id} leads"),
     "leader_resigned": Kind(INFO, "core", "epoch {epoch}: {role}, it leads no more", "leader_id"),
-    "leader_lost": Kind(WARNING, "core", "epoch {epoch}: replica {lost_id} is lost as the leader"),
+    "leader_lost": Kind(INFO, "core", "epoch {epoch}: replica {lost_id} is lost as the leader"),
     "role_changed": Kind(INFO, "core", "epoch {epoch}: {role}", "leader_id"),
     "voters_changed": Kind(
         INFO,
@@ -238,7 +238,8 @@ class EventLog:
         told = entry(self._wall_ms(), event, self.node_id, fields)
         second = self._monotonic_ns() // NS_PER_S
         rate = self._rates.setdefault(event, _Rate())
-        if told.message == rate.last and second < rate.said_at + REPEAT_S:
+        again = told.message == rate.last and second < rate.said_at + REPEAT_S
+        if again and told.kind.level >= WARNING:
             rate.left_out += 1
             return
         rate.last, rate.said_at = told.message, second
@@ -268,13 +269,13 @@ class EventLog:
 
     def role_changed(self, role: str, epoch: int, leader_id: int) -> None:
         """Tell of an election, or of a leader that is gone or found."""
-        (before, _, leader_before), now = self._role, (role, epoch, leader_id)
+        (before, epoch_before, led_by), now = self._role, (role, epoch, leader_id)
         if now == self._role:
             return  # more endpoints of the leader were learnt, say
         self._role = now
         fields = {"epoch": epoch, "role": role, "leader_id": leader_id}
-        if before == "follower" and role in ("prospective", "unattached") and leader_before >= 0:
-            self.tell("leader_lost", epoch=epoch, lost_id=leader_before)
+        if before == "follower" and role != "follower" and epoch == epoch_before:
+            self.tell("leader_lost", epoch=epoch, lost_id=led_by)
         if role == "leader":
             self.tell("leader_elected", **fields)
         elif before == "leader":

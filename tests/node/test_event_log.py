@@ -206,6 +206,11 @@ def test_what_was_left_out_is_told_though_nothing_follows(told: Told) -> None:
             [("follower", 1, 2), ("prospective", 1, -1)],
             ["leader_followed", "leader_lost", "election_begun"],
         ),
+        ([("follower", 1, 2), ("unattached", 2, -1)], ["leader_followed", "role_changed"]),
+        (
+            [("follower", 1, 2), ("unattached", 1, -1)],
+            ["leader_followed", "leader_lost", "role_changed"],
+        ),
         ([("follower", 1, 2), ("follower", 1, 2)], ["leader_followed"]),
         ([("follower", 1, 2), ("follower", 2, 1)], ["leader_followed"] * 2),
     ],
