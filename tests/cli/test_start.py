@@ -17,6 +17,7 @@ from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.telling import tell
+from kraftfast.node.processes.tuning import free_port
 from tests.cli.kit import Program, fails, run
 
 SHORT = "no space left in the directory"
@@ -136,3 +137,26 @@ def test_events_as_json(tmp_path: Path, program: Callable[..., Program]) -> None
     assert (elected["role"], elected["leader_id"], elected["level"]) == ("leader", 1, "info")
     assert elected["message"] == f"epoch {elected['epoch']}: leader, replica 1 leads"
     assert SimpleNamespace(**elected).time.endswith("Z")
+
+
+@pytest.mark.processes
+def test_a_server_writes_what_its_properties_say(
+    tmp_path: Path, program: Callable[..., Program]
+) -> None:
+    port = free_port("127.0.0.1")
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"process.roles=controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{port}\n"
+        f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
+        f"log.dirs={tmp_path}/log\nnum.io.threads=8\nkraftfast.log.format=json\n"
+    )
+    cluster = run("storage", "random-uuid").stdout.decode().strip()
+    assert run("storage", "format", "--config", file, "--cluster-id", cluster).returncode == 0
+    running = program("serve", "--config", file)
+    running.wait_for("leader_elected")
+    assert running.stop() == 0, running.log
+    lines = [json.loads(line) for line in running.log.splitlines()]
+    names = [line["event"] for line in lines]
+    assert names[:3] == ["configuration_noted", "listening", "log_opened"]
+    assert names[-1] == "replica_stopped" and {line["node_id"] for line in lines} == {1}
+    assert lines[1]["port"] == port

@@ -42,6 +42,7 @@ class Node:
         self.voters = VoterSet.of(1, 2, 3)
         self.cluster_id = "ours"
         self.config = SimpleNamespace(node_id=1)
+        self.tell = lambda _event, **_fields: None
 
     def step(self, event: Any) -> None:
         self.events.append(event)
