@@ -7,7 +7,6 @@ decided elsewhere: ``processes/line.py`` writes to stderr, ``processes/telling.p
 
 from __future__ import annotations
 
-import string
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -41,6 +40,8 @@ class Kind(NamedTuple):
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of all fields that the event has."""
+        import string  # for the tests of the list: not at each start
+
         named = (name for _, name, _, _ in string.Formatter().parse(self.words) if name)
         return (*named, *self.more.split())
 

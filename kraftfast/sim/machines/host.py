@@ -33,7 +33,7 @@ INLINE_BYTES_MAX = 512
 
 
 SEEN = {name for name, kind in KINDS.items() if kind.room == "core" and kind.words != "{why}"} | {
-    "disk_has_room", "left_out", "log_opened", "log_start_moved", "replica_stopped",
+    "disk_has_room", "flush_failed", "left_out", "log_opened", "log_start_moved", "replica_stopped",
     "snapshot_loaded", "snapshot_written",
 }  # fmt: skip
 """Events that a trace shows by the effects of the core, or as what a replica is told."""
