@@ -1,53 +1,74 @@
-"""Draws the picture of README.md from the results of bench/beside_peers.py.
+"""Writes the picture of README.md, and the table of the page of benchmarks, from a result.
 
-    python bench/picture.py docs/benchmarks/results.json docs/benchmarks/picture.svg
+    python bench/picture.py docs/benchmarks/results.json docs/benchmarks
 
-Two rows of bars: records a second with many outstanding, and microseconds with one outstanding. The
-grey bar is the floor: the least work that three voters can do in C on the same disk.
+The result is one of `kraftfast bench peers`. Two rows of bars: records a second with many
+outstanding, and microseconds with one outstanding. The grey bar is the floor: the least work that
+three voters can do in C on the same disk. The table stands in index.md of that folder, between
+`<!-- results -->` and `<!-- /results -->`.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from kraftfast.bench.page.texts import spread
+from kraftfast.bench.peers import FAILOVER, OURS, rows
+from kraftfast.bench.result import Result
+
 NAMES = {
     "floor": "floor (C, no protocol)",
-    "kraftfast": "kraftfast",
+    "kraftfast-socket": "kraftfast, TCP",
     "aeron": "Aeron Cluster",
-    "etcd": "etcd",
+    "etcd-raft": "etcd's raft",
+    "hashicorp-raft": "hashicorp/raft",
+    "jraft": "SOFAJRaft",
     "kafka": "Kafka",
+    "nats": "NATS JetStream",
+    "pysyncobj": "PySyncObj",
+    "ratis": "Apache Ratis",
+    "zookeeper": "ZooKeeper",
 }
-"""In the order in which they are drawn."""
-COLOURS = {"floor": "#b4b8c2", "kraftfast": "#3f51b5"}
+COLOURS = {"floor": "#b4b8c2", "kraftfast": "#3f51b5", "kraftfast-socket": "#3f51b5"}
 OTHERS = "#8fa3c9"
 WIDTH, LABEL, BAR, PITCH = 860, 175, 440, 26
+CAPTION_CHARACTERS = 120
 PANELS = (
     ("throughput", "records_per_s", "Records a second: 1 KiB, many outstanding (more is better)"),
     ("latency", "p50_us", "One 100 B record outstanding: p50, and p99 as a line (less is better)"),
 )
+TITLES = {"throughput": "1 KiB, many outstanding", "latency": "100 B, one outstanding"}
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"
  aria-label="{label}" font-family="system-ui, sans-serif" font-size="14">
 <rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>
 """
+TABLE = re.compile(r"(<!-- results -->\n).*?(\n<!-- /results -->)", re.DOTALL)
 
 
-def picture(result: dict[str, Any]) -> str:
+def ordered(result: Result, mode: str, key: str) -> list[dict[str, Any]]:
+    """Return the rows of a mode: ours first, then the others, the best by a key first."""
+    found = [row for row in rows(result) if row["mode"] == mode and row[key] is not None]
+    ours = [row for name in OURS for row in found if row["name"] == name]
+    others = [row for row in found if row["name"] not in OURS]
+    return ours + sorted(others, key=lambda row: row[key], reverse=key == "records_per_s")
+
+
+def picture(result: Result) -> str:
     """Return the SVG."""
     parts, y = [], 34
     for mode, key, title in PANELS:
-        lines = {each["name"]: each for each in result["table"] if each["mode"] == mode}
+        lines = ordered(result, mode, key)
         parts.append(text(20, y, title, weight="600"))
         y += 14
-        most = max(each.get("p99_us" if mode == "latency" else key, 0) for each in lines.values())
-        for name in NAMES:
-            if name in lines:
-                parts += bar(lines[name], key, y, most)
-                y += PITCH
+        most = max((end(each, key) for each in lines), default=1.0)
+        for each in lines:
+            parts += bar(each, key, y, most)
+            y += PITCH
         y += 30
     for line in caption(result):
         parts.append(text(20, y, line, colour="#5b6070", size=12))
@@ -56,23 +77,31 @@ def picture(result: dict[str, Any]) -> str:
     return head + "\n".join(parts) + "\n</svg>\n"
 
 
+def end(line: dict[str, Any], key: str) -> float:
+    """Return where what is drawn of a program ends."""
+    return float(line[key] if key == "records_per_s" else line["p99_us"] or line[key])
+
+
 def bar(line: dict[str, Any], key: str, y: int, most: float) -> Iterator[str]:
     """Yield the bar of a program, its name and its figures."""
     name, value = line["name"], line[key]
     length = max(2, round(BAR * value / most))
     colour = COLOURS.get(name, OTHERS)
     weight = "600" if name == "kraftfast" else "400"
-    yield text(LABEL - 10, y + 14, NAMES[name], anchor="end", weight=weight)
+    yield text(LABEL - 10, y + 14, NAMES.get(name, name), anchor="end", weight=weight)
     yield f'<rect x="{LABEL}" y="{y}" width="{length}" height="18" rx="2" fill="{colour}"/>'
-    shown, end = figure(value), length
-    if key == "p50_us":
-        end = max(length, round(BAR * line["p99_us"] / most))
+    shown, until = figure(value), max(length, round(BAR * end(line, key) / most))
+    if until > length:
         yield (
-            f'<line x1="{LABEL + length}" x2="{LABEL + end}" y1="{y + 9}" y2="{y + 9}" '
+            f'<line x1="{LABEL + length}" x2="{LABEL + until}" y1="{y + 9}" y2="{y + 9}" '
             f'stroke="{colour}" stroke-width="2"/>'
         )
-        shown = f"{figure(value)} us, p99 {figure(line['p99_us'])} us"
-    yield text(LABEL + end + 8, y + 14, shown, weight=weight)
+    if key == "p50_us":
+        slow = "" if line["p99_us"] is None else f", p99 {figure(line['p99_us'])} us"
+        shown = f"{figure(value)} us{slow}"
+    if not line["sync"]:
+        shown += ", without flushes"
+    yield text(LABEL + until + 8, y + 14, shown, weight=weight)
 
 
 def figure(value: float) -> str:
@@ -81,23 +110,41 @@ def figure(value: float) -> str:
     return f"{round(value, -digits):,.0f}"
 
 
-def caption(result: dict[str, Any]) -> Iterator[str]:
-    """Yield when, where and how it was measured."""
-    load = "{:.0f} to {:.0f}".format(*result["load"])
-    yield (
-        f"{result['date']}, {result['processors']} processors, one disk, medians of "
-        f"{result['rounds']} rounds by turns. Three voters, flushed on a majority."
+def when(result: Result) -> str:
+    """Return when, where and how it was measured."""
+    loads = [run.load_average for run in result.runs if run.load_average is not None]
+    return (
+        f"{result.began_at[:10]}, {result.machine['processors']} processors, one disk, medians of "
+        f"{max(row['runs'] for row in rows(result))} rounds by turns, three voters; load average "
+        f"{min(loads):.0f} to {max(loads):.0f}, with the programs' own."
     )
-    yield f"Load average {load}, with the programs' own; before the first run {result['idle']:.1f}."
-    if result["failover"]:
-        found = result["failover"]
-        yield (
-            f"kill -9 of kraftfast's leader under load, {found['times']} times: next commit after "
-            f"{found['p50_ms']:.0f} ms (p50), {found['worst_ms']:.0f} ms (worst)."
-        )
-    versions = [f"{NAMES[each['name']]} {each['version']}" for each in result["table"]]
-    known = dict.fromkeys(each for each in versions if not each.endswith(" "))
-    yield "; ".join([*known, "drawn from docs/benchmarks/results.json by bench/picture.py"])
+
+
+def caption(result: Result) -> Iterator[str]:
+    """Yield when, where and how it was measured, in lines of a length that fits."""
+    yield when(result)
+    for each in result.lines(FAILOVER):
+        yield failover(each[0])
+    versions = dict.fromkeys(
+        f"{NAMES.get(row['name'], row['name'])} {row['version']}"
+        for row in rows(result)
+        if row["version"] and row["name"] != "kraftfast-socket"
+    )
+    line = ""
+    for each in [*versions, "drawn from docs/benchmarks/results.json by bench/picture.py"]:
+        if len(line) + len(each) > CAPTION_CHARACTERS:
+            yield line
+            line = ""
+        line += f"{'; ' if line else ''}{each}"
+    yield line
+
+
+def failover(line: dict[str, Any]) -> str:
+    """Return how long kraftfast was without a leader."""
+    return (
+        f"kill -9 of kraftfast's leader under load, {line['times']} times: next commit after "
+        f"{line['p50_us'] / 1000:.0f} ms (p50), {line['max_us'] / 1000:.0f} ms (worst)."
+    )
 
 
 def text(
@@ -111,12 +158,62 @@ def text(
     )
 
 
+def table(result: Result) -> str:
+    """Return the table in Markdown: figures with their ranges, versions and durability."""
+    made = [
+        f"{when(result)}{command(result)}",
+        "",
+        "| | records a second | p50, us | p99, us | outstanding | flushed before an "
+        "acknowledgement | an acknowledged record survives |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for mode, key, _ in PANELS:
+        made.append(f"| **{TITLES[mode]}** | | | | | | |")
+        for row in ordered(result, mode, key):
+            name = NAMES.get(row["name"], row["name"])
+            title = f"{name} {row['version'] or ''}".strip()
+            cells = (ranged(row, each) for each in ("records_per_s", "p50_us", "p99_us"))
+            window = f"{row['window']} batches" if row["name"] in OURS else f"{row['window']:,}"
+            shown = "1" if mode == "latency" else window
+            made.append(
+                f"| {title} | {' | '.join(cells)} | {shown} | {row['fsync']} | {row['survives']} |"
+            )
+    made += ["", *(failover(each[0]) for each in result.lines(FAILOVER))]
+    made += [f"Not measured: {reason}." for reason in dict.fromkeys(result.failures.values())]
+    return "\n".join(made).rstrip()
+
+
+def command(result: Result) -> str:
+    """Return the command of a result, as a sentence; nothing where its plan does not say it."""
+    asked = [each for each in result.plan.get("measure", []) if "program" in each]
+    if not asked:
+        return ""
+    options = f"--rounds {result.plan['repeat']} --seconds {asked[0]['seconds']:g}"
+    return f" Command: `kraftfast bench peers --peers FOLDER --build {options}`."
+
+
+def ranged(row: dict[str, Any], key: str) -> str:
+    """Return a median with its range."""
+    found = [row[key + suffix] for suffix in ("", "_min", "_max")]
+    return "too few" if found[0] is None else spread(found)
+
+
+def with_table(page: str, result: Result) -> str:
+    """Return a page with the table of a result. Raises ValueError where it has no place for it."""
+    made, count = TABLE.subn(lambda found: found[1] + table(result) + found[2], page)
+    if count != 1:
+        raise ValueError("the page has no <!-- results --> ... <!-- /results -->")
+    return made
+
+
 def main() -> int:
-    """Draw."""
+    """Write both."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    result = json.loads(Path(sys.argv[1]).read_text())
-    Path(sys.argv[2]).write_text(picture(result))
+    result, folder = Result.load(sys.argv[1]), Path(sys.argv[2])
+    (folder / "picture.svg").write_text(picture(result))
+    page = folder / "index.md"
+    page.write_text(with_table(page.read_text(), result))
     return 0
 
 

@@ -48,13 +48,6 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the figures of the last run into the page of benchmarks."""
-    if page.file.src_uri == "benchmarks/index.md":
-        return included.benchmarks(markdown)
-    return markdown
-
-
 def on_page_content(html: str, **_: Any) -> str:
     """Remove what docstrings have and Markdown does not: Sphinx's roles, Cython's signatures."""
     return SIGNATURE.sub("<p>", ROLE.sub("<code>", html))

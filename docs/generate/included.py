@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,10 +9,6 @@ from kraftfast.core.roles import TRANSITIONS, Epochs
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = re.compile(r"<!-- roles -->.*?<!-- /roles -->", re.DOTALL)
-MODES = {
-    "throughput": "1 KiB, many outstanding",
-    "latency": "100 B, one outstanding",
-}
 EPOCHS = {Epochs.SAME: "the same", Epochs.NEXT: "the next", Epochs.HIGHER: "any higher"}
 
 
@@ -42,25 +37,6 @@ def roles() -> str:
         for each in TRANSITIONS
     ]
     return "\n".join(rows) + "\n"
-
-
-def benchmarks(text: str) -> str:
-    """Return the page of benchmarks with the table of the last run."""
-    result = json.loads((ROOT / "docs" / "benchmarks" / "results.json").read_text())
-    rows = ["| | records a second | p50, us | p99, us |", "| --- | --- | --- | --- |"]
-    for mode, title in MODES.items():
-        rows += [
-            f"| {title}: {each['name']} {each['version']} | {each['records_per_s']:,.0f} "
-            f"| {each['p50_us']:,.0f} | {each['p99_us']:,.0f} |"
-            for each in result["table"]
-            if each["mode"] == mode
-        ]
-    load = "{:.0f} to {:.0f}".format(*result["load"])
-    head = (
-        f"{result['date']}, {result['processors']} processors, one disk, medians of "
-        f"{result['rounds']} rounds by turns, load average {load}:\n\n"
-    )
-    return text.replace("<!-- results -->", head + "\n".join(rows))
 
 
 def profiles() -> str:

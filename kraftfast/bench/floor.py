@@ -13,6 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kraftfast.bench.report import SURVIVES
 from kraftfast.errors import DiskFull, InvalidOption, KraftfastError, StorageError, TimedOut
 
 TIMEOUT_S = 3_600.0
@@ -143,6 +144,7 @@ def line(work: Work, way: tuple[str, str], measured: dict[str, float]) -> dict[s
         "voters": 3,
         "processes": 3,
         "sync": work.durable,
+        **dict(zip(("fsync", "survives"), SURVIVES["majority" if work.durable else "memory"])),
         "value_bytes": work.value_bytes,
         "batch_bytes": work.batch_bytes,
         "window": work.window,

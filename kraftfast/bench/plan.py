@@ -13,7 +13,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kraftfast.errors import InputError, KraftfastError, TimedOut
 
 COMMANDS = (
     "throughput", "latency", "load", "sustained", "floor",
-    "consume", "recover", "start", "idle", "failover",
+    "consume", "recover", "start", "idle", "failover", "peer",
 )  # fmt: skip
 NOT_OPTIONS = ("name", "command")
 PLAN_BYTES_MAX = 1 << 20
@@ -32,7 +32,7 @@ TOO_LONG = "it has a number of too many digits"
 REPEAT_MAX = 10_000
 MEASURES_MAX = 10_000
 KEY = re.compile("[a-z][a-z0-9_-]*")
-RUN_TIMEOUT_S = 24 * 3600.0
+RUN_TIMEOUT_S, END_S = 24 * 3600.0, 20.0
 
 
 class MeasurementFailed(KraftfastError):
@@ -192,10 +192,13 @@ def run(
     save: Callable[[Result], None],
     progress: Callable[[int, int, Measure, float], None],
     earlier: Result | None = None,
+    failures: dict[str, str] | None = None,
 ) -> Result:
     """Run a plan below a directory; return the result.
 
     ``earlier``: of the same plan, cut short; what it has is not run again.
+    ``failures``: measures that cannot be run, and why; one that fails is added, and left out from
+    then on. None: what fails is raised.
 
     ``save`` is called after each repetition of each measure: what ends early keeps what it has.
     ``progress``: before each, with the runs done, all runs, what comes, and the seconds so far.
@@ -205,16 +208,26 @@ def run(
     if earlier is not None:
         _refuse_another(earlier.machine, here)
     result = earlier or Result(plan.name, _now(), table, here)
+    result = replace(result, failures=dict(failures or {}))
     save(result)  # what cannot be saved is told before hours are spent
     done_before = {(run.repetition, run.measure) for run in result.runs}
-    todo = [turn for turn in plan.turns() if (turn[0], turn[1].name) not in done_before]
+    todo = [
+        turn
+        for turn in plan.turns()
+        if (turn[0], turn[1].name) not in done_before and turn[1].name not in result.failures
+    ]
     for done, (number, measure) in enumerate(todo):
+        if measure.name in result.failures:
+            continue
         progress(done, len(todo), measure, time.monotonic() - began)
-        result = result.with_run(run_once(measure, number, directory))
+        try:
+            result = result.with_run(run_once(measure, number, directory))
+        except MeasurementFailed as error:
+            if failures is None:
+                raise
+            result = result.with_failure(measure.name, str(error))
         save(result)
-    result = Result(
-        result.name, result.began_at, result.plan, result.machine, result.runs, complete=True
-    )
+    result = replace(result, complete=True)
     save(result)
     return result
 
@@ -238,23 +251,37 @@ def run_once(measure: Measure, number: int, directory: str) -> Run:
     command += ["--json", *measure.options]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     load, stolen_s, began_at = os.getloadavg()[0], machine_stolen_s(), _now()
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=RUN_TIMEOUT_S,
-            env=environment if measure.python else None,
-        )
-    except subprocess.TimeoutExpired:
-        told = f"measure {measure.name!r} did not end within {RUN_TIMEOUT_S / 3600:.0f} h"
-        raise MeasurementFailed(told, TimedOut.exit_code) from None
-    if done.returncode:
-        told = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise MeasurementFailed(f"measure {measure.name!r}: {told}", abs(done.returncode))
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment if measure.python else None,
+    )
+    with process:
+        try:
+            out, said = process.communicate(timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            told = f"measure {measure.name!r} did not end within {RUN_TIMEOUT_S / 3600:.0f} h"
+            raise MeasurementFailed(told, TimedOut.exit_code) from None
+        finally:
+            _end(process)
+    if process.returncode:
+        told = (said.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise MeasurementFailed(f"measure {measure.name!r}: {told}", abs(process.returncode))
+    lines = [json.loads(line) for line in out.splitlines()]
     stolen_s = round(machine_stolen_s() - stolen_s, 2)
     return Run(measure.name, number, began_at, round(load, 2), stolen_s, lines)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a command that still runs: asked first, so that it ends what it started."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def _now() -> str:

@@ -22,6 +22,14 @@ MEANINGS = {
 }
 
 
+SURVIVES = {
+    "majority": ("fdatasync of a majority, grouped", "a power cut of all voters"),
+    "all": ("fdatasync of every voter, grouped", "a power cut of all voters"),
+    "memory": ("none", "the end of every process, no power cut"),
+}
+"""By durability: what is flushed before an acknowledgement, and what a record has survived then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The latency of one stage on one replica, microseconds; ``replica`` 0 is the producer."""
@@ -164,4 +172,6 @@ def bench_line(
             if name != "samples"
         },
         "verified": verified,
+        **dict(zip(("fsync", "survives"), SURVIVES[durability])),
+        "client": "own process",
     }

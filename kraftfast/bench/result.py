@@ -59,6 +59,7 @@ class Run:
 class Result:
     """What a plan has measured so far. ``complete``: to its end.
 
+    ``failures``: measures that could not be run, or not to their end, and why.
     A line with a ``part`` is a measure of its own: ``"the measure: the part"``.
     """
 
@@ -68,6 +69,7 @@ class Result:
     machine: dict[str, Any]
     runs: list[Run] = field(default_factory=list)
     complete: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def measures(self) -> list[str]:
@@ -130,6 +132,10 @@ class Result:
     def with_run(self, run: Run) -> Result:
         """Return the same with one repetition more."""
         return replace(self, runs=[*self.runs, run])
+
+    def with_failure(self, measure: str, reason: str) -> Result:
+        """Return the same, and why a measure could not be run."""
+        return replace(self, failures=self.failures | {measure: reason})
 
     def save(self, path: Path) -> None:
         """Write it in place of what is there. Raises StorageError."""
@@ -213,14 +219,16 @@ def _of(document: dict[str, Any]) -> Result:
         if not isinstance(parts[key], kind):
             raise TypeError(key)
     runs = [Run(**each) for each in document["runs"]]
-    for text in (parts["name"], parts["began_at"], *(run.measure for run in runs)):
+    failures = dict(document.get("failures", {}))
+    names = (*(run.measure for run in runs), *failures, *failures.values())
+    for text in (parts["name"], parts["began_at"], *names):
         text.encode()
     for run in runs:
         if not run.lines:
             raise ValueError(run.measure)
         for line in run.lines:
             _check(line)
-    return Result(runs=runs, **parts)
+    return Result(runs=runs, failures=failures, **parts)
 
 
 def _check(line: dict[str, Any]) -> None:

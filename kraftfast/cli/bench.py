@@ -11,6 +11,7 @@ import click
 
 from kraftfast.cli import options
 from kraftfast.cli.bench_floor import floor
+from kraftfast.cli.bench_peers import run_peer, run_peers
 from kraftfast.cli.bench_report import write_report
 from kraftfast.cli.bench_results import compare_results, list_results, run_matrix, run_plan
 from kraftfast.cli.bench_scenarios import attach, consume, failover, idle, recover, start
@@ -42,9 +43,9 @@ def bench() -> None:
     """Measure throughput, latency, the disk and the floor; compare results."""
 
 
-RESULTS = (run_plan, run_matrix, list_results, compare_results, write_report)
+RESULTS = (run_plan, run_matrix, run_peers, list_results, compare_results, write_report)
 SCENARIOS = (consume, recover, start, idle, failover, attach)
-for each in (floor, *RESULTS, *SCENARIOS):
+for each in (floor, run_peer, *RESULTS, *SCENARIOS):
     bench.add_command(each)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -156,8 +157,13 @@ def run_and_show(
     resume: Path | None,
     folder: Path | None,
     quiet: bool = False,
+    show: Callable[[Result], None] | None = None,
+    failures: dict[str, str] | None = None,
 ) -> Result:
-    """Run a plan, or what is left of it; show the result, whole or not, and return it."""
+    """Run a plan, or what is left of it; show the result, whole or not, and return it.
+
+    ``show``: prints it. ``failures``: as :func:`kraftfast.bench.plan.run` has it.
+    """
     from kraftfast.bench import histograms
     from kraftfast.bench import plan as plans
     from kraftfast.bench.result import default_folder, new_path
@@ -172,19 +178,22 @@ def run_and_show(
     saved: list[Result] = []
 
     def save(result: Result) -> None:
+        before = saved[0].failures if saved else result.failures
+        for name in result.failures.keys() - before.keys():
+            click.echo(f"kraftfast bench: not measured: {result.failures[name]}", err=True)
         saved[:] = [result]
         result.save(path)
 
     try:
         with scratch_directory("bench", directory) as place:
-            return plans.run(asked, table, place, save, show_progress, earlier)
+            return plans.run(asked, table, place, save, show_progress, earlier, failures)
     finally:
         if saved and saved[0].runs:
             if not saved[0].complete:
                 runs = f"{len(saved[0].runs)} of {asked.repeat * len(asked.measures)}"
                 click.echo(f"cut short after {runs} runs", err=True)
             if not quiet:
-                show_result(saved[0])
+                (show or show_result)(saved[0])
             click.echo(str(path), err=quiet)
         elif resume is None:
             path.unlink(missing_ok=True)  # a result of no run says nothing

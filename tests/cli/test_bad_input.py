@@ -53,6 +53,8 @@ NEEDED = {
     "log verify": ["file"],
     "log trim": ["directory"],
     "bench run": ["file"],
+    "bench peer": ["--program", "file"],
+    "bench peers": ["--only", "floor"],
     "bench matrix": ["throughput", "--over", "window=1"],
     "bench attach": ["--dir", "directory"],
     "bench compare": ["file", "file"],

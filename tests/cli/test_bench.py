@@ -57,6 +57,7 @@ def test_throughput(args: tuple[object, ...], sync: bool, voters: int, tmp_path:
         100,
     )
     assert (line["sync"], line["voters"], line["processes"]) == (sync, voters, voters + 1)
+    assert line["fsync"].startswith("fdatasync" if sync else "none") and line["survives"]
     assert line["records"] == 2 * 1024 * 1024 // 100 and line["verified"] is True
     assert line["records_per_s"] == pytest.approx(line["records"] / line["seconds"], rel=0.001)
     assert (line["fsyncs_per_1000_records"] > 0) is sync

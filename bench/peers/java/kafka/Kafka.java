@@ -27,7 +27,8 @@ public final class Kafka implements Bench.Peer {
         return String.join(",", found);
     }
 
-    @Override public String name() { return "kafka (produce, acks=all)"; }
+    @Override public String name() { return "kafka"; }
+    @Override public String fsync() { return "fsync of each append, flush.interval.messages=1"; }
     @Override public String version() { return AppInfoParser.getVersion(); }
     @Override public int window(Bench.Options o) { return 32 * 65536 / (o.valueBytes + 10); }
 
