@@ -210,14 +210,20 @@ def build(folder: Path, name: str) -> str:
     script, log = drivers() / "build.sh", folder / f"build-{name}.log"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as out:
-            done = subprocess.run(
+        with (
+            log.open("wb") as out,
+            subprocess.Popen(
                 ["sh", script, folder, name],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                timeout=BUILD_TIMEOUT_S,
-            )
+                start_new_session=True,
+            ) as done,
+        ):
+            try:
+                done.wait(BUILD_TIMEOUT_S)
+            finally:
+                _stop(done)
         lines = log.read_text(errors="replace").splitlines()[-2:]
     except subprocess.TimeoutExpired:
         return f"it was not built within {BUILD_TIMEOUT_S / 60:.0f} min, see {log}"

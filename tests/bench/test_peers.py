@@ -166,6 +166,14 @@ def test_a_driver_that_cannot_be_built_is_told(tmp_path: Path) -> None:
         peers.build(tmp_path / "file", "other")
 
 
+def test_a_build_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build.sh").write_text('echo $$ >"$1/group"; sleep 1000\n')
+    monkeypatch.setattr(peers, "drivers", lambda: tmp_path)
+    monkeypatch.setattr(peers, "BUILD_TIMEOUT_S", 0.5)
+    assert peers.build(tmp_path / "f", "x").startswith("it was not built within ")
+    gone(int((tmp_path / "f" / "group").read_text()))
+
+
 def test_without_its_tools_a_driver_is_not_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
