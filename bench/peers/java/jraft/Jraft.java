@@ -62,7 +62,7 @@ public final class Jraft implements Bench.Peer {
 
     private record Done(long started, int n, Bench.Meter meter) implements Closure {
         @Override public void run(Status s) {
-            if (s.isOk()) meter.done(started, n); else System.err.println(s);
+            if (s.isOk()) meter.done(started, n); else meter.failed(s);
         }
     }
 }

@@ -73,7 +73,7 @@ public final class Kafka implements Bench.Peer {
         return new Bench.Client() {
             @Override public void submit(byte[] value, int n, long started, Bench.Meter m) {
                 producer.send(new ProducerRecord<>(TOPIC, 0, null, value), (meta, e) -> {
-                    if (e == null) m.done(started, n); else e.printStackTrace();
+                    if (e == null) m.done(started, n); else m.failed(e);
                 });
             }
             @Override public long count(int id) throws Exception { return stored(o.home(id).resolve("log/" + TOPIC + "-0")); }

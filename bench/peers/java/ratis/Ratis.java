@@ -59,7 +59,7 @@ public final class Ratis implements Bench.Peer {
             @Override public void submit(byte[] value, int n, long started, Bench.Meter m) {
                 ByteString bytes = UnsafeByteOperations.unsafeWrap(value);
                 client.async().send(Message.valueOf(bytes)).whenComplete((reply, e) -> {
-                    if (e == null && reply.isSuccess()) m.done(started, n); else System.err.println(e == null ? reply : e);
+                    if (e == null && reply.isSuccess()) m.done(started, n); else m.failed(e == null ? reply : e);
                 });
             }
             @Override public void close() throws Exception { client.close(); }

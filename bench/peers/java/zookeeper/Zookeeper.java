@@ -48,7 +48,7 @@ public final class Zookeeper implements Bench.Peer {
         return new Bench.Client() {
             @Override public void submit(byte[] value, int n, long started, Bench.Meter m) {
                 zk.setData(NODE, value, -1, (rc, path, ctx, stat) -> {
-                    if (rc == 0) m.done(started, n); else System.err.println("setData: " + rc);
+                    if (rc == 0) m.done(started, n); else m.failed("setData: " + rc);
                 }, null);
             }
             @Override public long count(int id) throws Exception {
