@@ -36,8 +36,8 @@ def measure(kernels: Path = KERNELS) -> dict[str, float]:
         path = Path(place) / "kernels.json"
         command = [sys.executable, "-m", "pytest", str(kernels), "-q"]
         command += ["--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--benchmark-quiet"]
-        # .ci/run's own options divide tests among processes, where pytest-benchmark times nothing
-        environment = {name: os.environ[name] for name in os.environ if name != "PYTEST_ADDOPTS"}
+        # where tests are divided among processes, as by .ci/run, pytest-benchmark times nothing
+        environment = {name: os.environ[name] for name in os.environ if "PYTEST_" not in name}
         done = subprocess.run(
             [*command, f"--benchmark-json={path}", "-p", "no:cacheprovider"],
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S,
