@@ -46,6 +46,7 @@ from kraftfast.node.processes.tuning import free_port as free_port
 from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.storage.description import (
     changing,
+    forget_replacements,
     raise_kraft_version,
     read_description,
     run_lock,
@@ -352,6 +353,7 @@ class LocalQuorum(QuorumOfThisHost):
         id = self.add_replica(id, timeout=timeout)
         left = max(0.001, deadline - time.monotonic())
         self.admin().add_voter(id, *self.identity(id), timeout=left)
+        forget_replacements(self.path, [id])
         return id
 
     def remove_voter(self, id: int, *, stop: bool = False, timeout: float = 30.0) -> None:
@@ -363,6 +365,7 @@ class LocalQuorum(QuorumOfThisHost):
         if flag("stop", stop):
             read_description(self.path).check_added(id)
         admin.remove_voter(id, timeout=timeout)
+        forget_replacements(self.path, [id])
         if stop:
             self.stop_replica(id)
 
@@ -381,32 +384,36 @@ class LocalQuorum(QuorumOfThisHost):
             if id in self.describe(timeout=timeout).voter_ids:
                 raise InvalidOption(f"{id} is a voter: remove_voter comes first")
             description.added.remove(id)
+            description.replacing.pop(id, None)
             self.description = description
             if id in self.supervisor.workers:
                 self.supervisor.remove(id, timeout)
                 self._forget(id)
             self._tell_workers()
 
-    def replace(self, id: int, *, timeout: float = 60.0) -> None:
+    def replace(self, id: int, *, share_device: bool = False, timeout: float = 60.0) -> None:
         """Rebuild the directory of replica ``id``, which is down, from the others, which go on.
 
         The old directory leaves the voter set and is set aside; the new one votes once it has
-        caught up. Needs ``kraft.version`` 1. Can be repeated. Raises RequestRefused, DirectoryInUse
-        for a replica that runs, InvalidOption, TimedOut, NoQuorum, StorageError.
+        caught up. Needs ``kraft.version`` 1. Can be repeated. ``share_device``: make it even where
+        its link leads to a disk that is not there, and so to the device of others. Raises
+        RequestRefused, DirectoryInUse for a replica that runs, InvalidOption, TimedOut, NoQuorum,
+        StorageError.
         """
         from kraftfast.client.local import wait_started
         from kraftfast.node.storage.replacing import plan_replacement
 
         self._check_open()
         deadline = deadline_after(timeout)
-        id = replica_id("id", id)
+        id, share_device = replica_id("id", id), flag("share_device", share_device)
 
         def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
             self.adopt(timeout=max(0.001, deadline - time.monotonic()))
             wait_started(directory, deadline)
             return self._config(id).endpoints
 
-        plan_replacement(self.path, id, self.admin(), timeout).run(wait_for, deadline)
+        plan = plan_replacement(self.path, id, self.admin(), timeout, share_device)
+        plan.run(wait_for, deadline)
 
     def reassign(
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = 60.0
@@ -430,6 +437,8 @@ class LocalQuorum(QuorumOfThisHost):
             left = max(0.001, deadline - time.monotonic())
             try:
                 admin.reassign(ids, wait=wait, timeout=left)
+                if ids is not None:
+                    forget_replacements(self.path)
                 return
             except RequestRefused as refusal:
                 new = refusal.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and bool(ids)

@@ -43,9 +43,13 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     assert done.returncode == 0 and b"renamed, not removed" in done.stdout
     (path / "2").unlink()
     (path / "2").symlink_to(tmp_path / "disk" / "2")
-    assert b"takes the place of the link" in run(*replace, path / "2", "--dry-run").stdout
-    (tmp_path / "disk").mkdir()
     done = run(*replace, path / "2", "--dry-run")
+    assert b"takes the place of the link" in done.stdout and b"  refused: " in done.stdout
+    refused = fails(run(*replace, path / "2", "--yes"), 2)
+    assert "is on the device of replica 1, 3: mount the disk of replica 2" in refused
+    (tmp_path / "disk").mkdir()
+    done = run(*replace, path / "2", "--dry-run", "--share-device")
+    assert b"it is made on a device that holds other replicas" in done.stdout
     assert f"a link leads to {tmp_path / 'disk' / '2'}".encode() in done.stdout
     (path / "2").unlink()
     (path / "2").symlink_to(path / "3")

@@ -147,7 +147,10 @@ def test_a_replica_behind_a_link_is_made_anew_on_its_own_disk(tmp_path: Path, go
     old = directory_id(disk / "2")
     shutil.rmtree(disk / "2") if gone else damage_log(path / "2")
     with a_quorum(path) as quorum:
-        quorum.replace(2, timeout=PATIENCE_S)
+        if gone:  # the device is that of the others: is its own not mounted?
+            with pytest.raises(InvalidOption, match="mount the disk of replica 2"):
+                quorum.replace(2, timeout=PATIENCE_S)
+        quorum.replace(2, share_device=gone, timeout=PATIENCE_S)
         assert (path / "2").is_symlink() and directory_id(disk / "2") != old
         assert gone or directory_id(disk / "2.set-aside") == old
         assert not os.path.lexists(path / "2.set-aside")

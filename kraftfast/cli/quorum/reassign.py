@@ -9,6 +9,7 @@ import click
 
 from kraftfast.cli import reach
 from kraftfast.cli.quorum.options import dry_run, ids, reaches, say
+from kraftfast.cli.quorum.voters import forget
 
 
 @click.command()
@@ -65,6 +66,8 @@ def reassign(
                 break  # the leader says which
             time.sleep(0.05)
         admin.reassign(target, wait=not no_wait, timeout=timeout)
+        if target is not None:
+            forget(directory, None)
     say(as_json, text, voters=list(before), target=target, dryRun=dry_run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -67,6 +68,7 @@ def add_controller(
         cluster_id = None
     if not dry_run:
         admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout)
+        forget(directory, [id])
     where = ", ".join(each.text for each in endpoints)
     text = f"controller {id} with directory id {_text(directory_id)} and endpoints: {where}"
     say(
@@ -133,6 +135,16 @@ def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
 
 
+def forget(directory: str | None, ids: list[int] | None) -> None:
+    """Forget replacements that were begun in a quorum of this host: it is decided who votes."""
+    from kraftfast.errors import NotFormatted
+    from kraftfast.node.storage.description import forget_replacements
+
+    if directory is not None:
+        with contextlib.suppress(NotFormatted):  # the directory of a server has no quorum.json
+            forget_replacements(directory, ids)
+
+
 def refuse_stranger(info: QuorumInfo, id: int) -> None:
     """Raise RequestRefused if this server does not run: a leader adds only what follows it."""
     from kraftfast.errors import ErrorCode, RequestRefused
@@ -188,6 +200,7 @@ def remove_controller(
         raise RequestRefused(message, ErrorCode.VOTER_NOT_FOUND)
     if not dry_run:
         admin.remove_voter(controller_id, directory_id, timeout=timeout)
+        forget(directory, [controller_id])
     text = f" KRaft controller {controller_id} with directory id {_text(directory_id)}"
     say(
         as_json,

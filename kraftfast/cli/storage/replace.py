@@ -21,27 +21,34 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="DIR/ID", type=click.Path(path_type=str))
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--share-device", is_flag=True, help="Make it beside others if its disk is gone.")
 @options.timeout
 @options.as_json
-def replace(path: str, dry_run: bool, yes: bool, timeout: float, as_json: bool) -> None:
+def replace(
+    path: str, dry_run: bool, yes: bool, share_device: bool, timeout: float, as_json: bool
+) -> None:
     """Rebuild the directory of one replica from the others, which keep running.
 
     For a replica of a running quorum of this host that stays down: its disk was lost or replaced,
     or its log is damaged. DIR/ID is its directory, which may be gone. It leaves the voter set, the
     directory is set aside, not removed, and a new one takes its place; the replica votes again
     once it has caught up. If DIR/ID is a link it stays, and the directory that it leads to is set
-    aside and made again. If the command is interrupted, run it again. It needs kraft.version 1.
+    aside and made again; if that is not there and the new one would be on a device that holds other
+    replicas, it is refused unless --share-device is given. If the command is interrupted, run it
+    again. It needs kraft.version 1.
     """
     from kraftfast.cli.storage.recover import asked
     from kraftfast.node.storage.replacing import plan_replacement
 
     home, id = replica_of(path)
     deadline = time.monotonic() + timeout
-    plan = plan_replacement(home, id, admin_of(home), timeout)
+    plan = plan_replacement(home, id, admin_of(home), timeout, share_device)
     done = False
     if not as_json or not (dry_run or yes):
         for line in explained(plan):
             click.echo(line, err=as_json)
+    if not dry_run:
+        plan.check_place()
     if not dry_run and (yes or asked(id).strip() == str(id)):
         from kraftfast.cli.quorum.voters import wait_for
 
@@ -85,14 +92,22 @@ def explained(plan: ReplacementPlan) -> Iterator[str]:
     if plan.old_directory_id is not None:
         old = uuid_text(plan.old_directory_id)
         yield f"  directory id {old} leaves the voter set: until the end {left} vote"
+    end = "it votes once it has caught up" if plan.votes else "it follows as an observer"
+    new = uuid_text(plan.directory_id)
+    if plan.made:
+        yield f"  the new one is there, with directory id {new}: {end}"
+        return
     if plan.place != plan.directory:
         yield f"  a link leads to {plan.place}: that is replaced, the link stays"
     elif os.path.islink(plan.directory):
         yield "  a link to a disk that is gone: the new directory takes the place of the link"
+    if plan.refusal:
+        yield f"  refused: {plan.refusal}"
+    elif plan.move:
+        yield "  it is made on a device that holds other replicas (--share-device)"
     if os.path.lexists(plan.place):
         yield "  the directory is renamed, not removed: only the records that the others have count"
-    end = "it votes once it has caught up" if plan.votes else "it follows as an observer"
-    yield f"  a new one is made, with directory id {uuid_text(plan.directory_id)}: {end}"
+    yield f"  a new one is made, with directory id {new}: {end}"
 
 
 def as_dict(plan: ReplacementPlan, done: bool) -> dict[str, Any]:
@@ -108,6 +123,7 @@ def as_dict(plan: ReplacementPlan, done: bool) -> dict[str, Any]:
         "voters_left": plan.voters_left,
         "old_directory_id": None if old is None else uuid_text(old),
         "directory_id": uuid_text(plan.directory_id),
+        "refusal": plan.refusal,
         "votes": plan.votes,
         "set_aside": plan.set_aside,
         "done": done,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -29,12 +29,13 @@ LOCK_S_MAX = 10.0
 class Replacement(msgspec.Struct, frozen=True):
     """A replica whose directory is being rebuilt from its peers.
 
-    It must be written before the first step and removed after the last one, so that the command
-    can be repeated after it was killed at any step.
+    It must be written before the first step, and removed after the last one or when somebody
+    decides whether the replica votes. It says no more than which directory the last attempt was
+    to make: a directory that is not there must never be made with that id (D19).
     """
 
     directory_id: str
-    """The id of the new directory, decided once."""
+    """The id of the new directory, drawn by the attempt that made it, or was about to."""
     votes: bool
     """Whether the replica was a voter, and has to become one again."""
 
@@ -162,6 +163,15 @@ def changing(path: str) -> Iterator[Description]:
         yield description
         if msgspec.json.encode(description) != before:
             write_description(path, description)
+
+
+def forget_replacements(path: str, ids: Iterable[int] | None = None) -> None:
+    """Forget that replicas are being replaced, once it was decided who votes. None: all of them."""
+    begun = read_description(path).replacing
+    if any(id in begun for id in (begun if ids is None else ids)):
+        with changing(path) as description:
+            for id in list(description.replacing if ids is None else ids):
+                description.replacing.pop(id, None)
 
 
 def raise_kraft_version(path: str, kraft_version: int) -> None:

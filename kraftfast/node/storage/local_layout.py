@@ -104,6 +104,16 @@ def on_one_device(directories: Mapping[int, str]) -> list[list[int]]:
     return [ids for ids in devices.values() if len(ids) > 1]
 
 
+def on_device_of(place: str, directories: Mapping[int, str]) -> list[int]:
+    """Return the ids of replicas that are on the device of ``place``, which exists."""
+    device, found = os.stat(place).st_dev, []
+    for id, directory in sorted(directories.items()):
+        with contextlib.suppress(OSError):  # one that is gone shares nothing
+            if os.stat(directory).st_dev == device:
+                found.append(id)
+    return found
+
+
 def shared_device_text(ids: list[int]) -> str:
     """Return the warning about replicas that share a device (D19)."""
     named = ", ".join(str(id) for id in ids)

@@ -6,11 +6,16 @@ id takes its place, and the replica votes again once it has caught up (KIP-853; 
 0 a voter has no directory id, and a replaced disk could vote again for less than it has
 acknowledged).
 
-Where the directory is a link to another disk, what it leads to is set aside and made again there:
-the replica must not move to the disk of the others. The link itself is set aside only if the
-directory in which its target stood is gone.
+A directory id is drawn by the attempt that formats the directory, and never formatted again: a
+voter set may name it, and what its disk has promised (D19). A later attempt goes on with the
+directory that an earlier one made while nothing is wrong with it; else it draws another id, and the
+one before leaves the voter set. ``quorum.json`` holds what is under way (``Replacement``), so that
+the command can be repeated after any step.
 
-Every step can be repeated: ``quorum.json`` holds what is under way (``Replacement``).
+Where the directory is a link to another disk, what it leads to is set aside and made again there:
+the replica must not move to the disk of the others. It does so only if it is told to, where its own
+is not mounted, or gone. The link itself is set aside only if the directory in which its target
+stood is gone.
 """
 
 from __future__ import annotations
@@ -39,9 +44,16 @@ from kraftfast.node.storage.description import (
     read_description,
     write_description,
 )
-from kraftfast.node.storage.local_layout import format_replica, options_of, place_of, set_aside
+from kraftfast.node.storage.local_layout import (
+    format_replica,
+    on_device_of,
+    options_of,
+    place_of,
+    replica_directories,
+    set_aside,
+)
 from kraftfast.node.storage.stored_replica import stored_replica
-from kraftfast.types import ZERO_UUID, Endpoint, Uuid, uuid_from_text, uuid_text
+from kraftfast.types import ZERO_UUID, Endpoint, Uuid, uuid_text
 
 LOCK_FILE = ".lock"
 
@@ -53,6 +65,12 @@ class ReplacementPlan:
     path: str
     id: int
     admin: Any
+    begun: Replacement | None
+    """What an earlier attempt left in ``quorum.json``."""
+    stored: Uuid | None
+    """The directory id that is stored now."""
+    made: bool
+    """Whether an earlier attempt made the new directory, and nothing is wrong with it."""
     directory_id: Uuid
     """The id of the new directory."""
     old_directory_id: Uuid | None
@@ -60,11 +78,13 @@ class ReplacementPlan:
     votes: bool
     """Whether the replica must be a voter in the end."""
     joined: bool
-    """Whether the voter set names the new one: an earlier attempt got that far."""
+    """Whether the voter set names the new one, which runs: nothing is left to do."""
     voters_left: tuple[int, ...]
     """The voters until then."""
     place: str
     """Where its files are: behind a link, else ``directory``. The new ones are made there."""
+    share_device: bool
+    """Whether it may move to a device that holds other replicas."""
     fault: str
     """What is wrong with the old directory; empty if nothing was found."""
     set_aside: str | None = None
@@ -74,36 +94,94 @@ class ReplacementPlan:
     def directory(self) -> str:
         return os.path.join(self.path, str(self.id))
 
+    @property
+    def refusal(self) -> str:
+        """Why it is not made there; empty if it is."""
+        return "" if self.share_device or self.made else self.move
+
+    @property
+    def move(self) -> str:
+        """What says that the replica would move to the device of others; empty if it stays."""
+        if not os.path.islink(self.directory) or self._disk_is_there():
+            return ""
+        above = os.path.dirname(self.place)
+        directories = replica_directories(self.path, read_description(self.path).replicas)
+        others = on_device_of(above, {k: v for k, v in directories.items() if k != self.id})
+        if not others:
+            return ""
+        return (
+            f"{self.directory} leads to {os.path.realpath(self.directory)}, where it is not, and "
+            f"{above} is on the device of replica {', '.join(map(str, others))}: mount the disk of "
+            f"replica {self.id}, or let it share that device (--share-device)"
+        )
+
+    def _disk_is_there(self) -> bool:
+        """Return whether the place of the files holds the replica that votes, if one does."""
+        return self.stored is not None and self.old_directory_id in (None, self.stored)
+
     def run(self, wait_for: Callable[[str, float], tuple[Endpoint, ...]], deadline: float) -> None:
         """Carry out the plan. ``wait_for(directory, deadline)``: endpoints of a replica that runs.
 
-        Raises RequestRefused, TimedOut, NoQuorum, DirectoryInUse, StorageError. Every step can be
-        repeated.
+        Raises RequestRefused, TimedOut, NoQuorum, DirectoryInUse, StorageError, InvalidOption. It
+        can be repeated after any step, with a new plan.
         """
+        self.check_place()
+        if not self.joined:
+            self._begin()
+            if self.old_directory_id is not None:
+                left = _left(deadline)
+                self.admin.remove_voter(self.id, self.old_directory_id, timeout=left)
+            with changing(self.path) as description:
+                self._make(description)
+                write_description(self.path, description)  # the supervisor looks when it moves
+            endpoints = wait_for(self.directory, deadline)
+            if self.votes:
+                self.admin.add_voter(self.id, self.directory_id, endpoints, timeout=_left(deadline))
         with changing(self.path) as description:
+            if self._is_ours(description):
+                del description.replacing[self.id]
+
+    def check_place(self) -> None:
+        """Raise InvalidOption if the replica would move to the device of others unasked."""
+        if self.refusal:
+            raise InvalidOption(self.refusal)
+
+    def _begin(self) -> None:
+        with changing(self.path) as description:
+            now = description.replacing.get(self.id), stored_id(self.directory)
+            if now != (self.begun, self.stored):
+                raise self._overtaken()
             description.kraft_version = max(description.kraft_version, 1)
             planned = Replacement(uuid_text(self.directory_id), self.votes)
-            description.replacing.setdefault(self.id, planned)
-        if self.old_directory_id is not None:
-            left = _left(deadline)
-            self.admin.remove_voter(self.id, self.old_directory_id, timeout=left)
-        with changing(self.path) as description:
-            self._make(description)
-            write_description(self.path, description)  # the supervisor looks when it moves
-        endpoints = wait_for(self.directory, deadline)
-        if self.votes and not self.joined:
-            self.admin.add_voter(self.id, self.directory_id, endpoints, timeout=_left(deadline))
-        with changing(self.path) as description:
-            description.replacing.pop(self.id, None)
+            description.replacing[self.id] = planned
 
     def _make(self, description: Description) -> None:
-        if stored_id(self.directory) != self.directory_id:
+        """Format the new directory, once: an id that may have run must not come again (D19)."""
+        if not self._is_ours(description):
+            raise self._overtaken()
+        if not self.made:
             refuse_running(self.directory)
+            if place_of(self.directory) != self.place:
+                raise InvalidOption(f"{self.directory} does not lead to {self.place} any longer")
+            self.check_place()  # its disk may have gone since
             self.set_aside = set_aside(self.place)
+            self.made = True
             format_replica(self.path, description, self.id, self.directory_id)
 
+    def _is_ours(self, description: Description) -> bool:
+        begun = description.replacing.get(self.id)
+        return begun is not None and begun.directory_id == uuid_text(self.directory_id)
 
-def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> ReplacementPlan:
+    def _overtaken(self) -> DirectoryInUse:
+        return DirectoryInUse(
+            f"{self.directory}: another command replaced this replica, or decided whether it "
+            "votes, since this one began; run it again if the replica is still down"
+        )
+
+
+def plan_replacement(
+    path: str, id: int, admin: Any, timeout: float, share_device: bool = False
+) -> ReplacementPlan:
     """Return what has to be done, without changing anything.
 
     Raises InvalidOption (no such replica, or its files cannot be renamed where they are),
@@ -118,11 +196,42 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
     directory = os.path.join(path, str(id))
     place = place_of(directory)
     refuse_place(place, path, [other for other in description.replicas if other != id])
-    begun = description.replacing.get(id)
-    new_id = random_uuid() if begun is None else uuid_from_text(begun.directory_id)
-    if stored_id(directory) != new_id:
+    begun, stored, fault = description.replacing.get(id), stored_id(directory), fault_of(directory)
+    made = not fault and is_planned(stored, begun)
+    if not made:
         refuse_running(directory)
-    voters = {each.id: each.directory_id for each in admin.describe(timeout=timeout).voters}
+    info = admin.describe(timeout=timeout)
+    voters = {each.id: each.directory_id for each in info.voters}
+    refuse_voters(voters, id)
+    named = voters.get(id)
+    if made and named == stored and not is_running(directory):
+        made = False  # it has voted since, and is down: that replacement is over
+    new_id = stored if made and stored is not None else random_uuid()
+    return ReplacementPlan(
+        path=path,
+        id=id,
+        admin=admin,
+        begun=begun,
+        stored=stored,
+        made=made,
+        directory_id=new_id,
+        old_directory_id=None if named == new_id else named,
+        votes=named is not None or (begun is not None and begun.votes),
+        joined=named == new_id and info.voters_committed,
+        voters_left=tuple(sorted(set(voters) - {id})),
+        place=place,
+        share_device=share_device,
+        fault=fault,
+    )
+
+
+def is_planned(stored: Uuid | None, begun: Replacement | None) -> bool:
+    """Return whether the directory that is there is the new one of this replacement."""
+    return begun is not None and stored is not None and begun.directory_id == uuid_text(stored)
+
+
+def refuse_voters(voters: dict[int, Uuid], id: int) -> None:
+    """Raise RequestRefused if no voter can be replaced, or this is the only one."""
     if ZERO_UUID in voters.values():
         raise RequestRefused(
             "UNSUPPORTED_VERSION: the quorum is at kraft.version 0, where a replaced disk would "
@@ -134,19 +243,6 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
             f"VOTER_NOT_FOUND: {id} is the only voter, so there is no replica to copy from",
             ErrorCode.VOTER_NOT_FOUND,
         )
-    old_id = voters.get(id)
-    return ReplacementPlan(
-        path=path,
-        id=id,
-        place=place,
-        admin=admin,
-        directory_id=new_id,
-        old_directory_id=None if old_id == new_id else old_id,
-        joined=old_id == new_id,
-        votes=id in voters if begun is None else begun.votes,
-        voters_left=tuple(sorted(set(voters) - {id})),
-        fault=fault_of(directory),
-    )
 
 
 def refuse_place(place: str, path: str, others: list[int]) -> None:
@@ -170,16 +266,21 @@ def stored_id(directory: str) -> Uuid | None:
         return None
 
 
+def is_running(directory: str) -> bool:
+    """Return whether a process runs this replica."""
+    return Disk().is_locked(os.path.join(directory, LOCK_FILE))
+
+
 def refuse_running(directory: str) -> None:
     """Raise DirectoryInUse if a process runs this replica."""
-    if Disk().is_locked(os.path.join(directory, LOCK_FILE)):
+    if is_running(directory):
         raise DirectoryInUse(f"a process runs {directory}: a replica that runs is not replaced")
 
 
 def fault_of(directory: str) -> str:
     """Return what is wrong with a directory; empty if a process runs it, or could."""
     try:
-        if not Disk().is_locked(os.path.join(directory, LOCK_FILE)):
+        if not is_running(directory):
             state_fault = stored_replica(directory).state_fault
             return "" if state_fault is None else str(state_fault)
     except NotFormatted:
