@@ -165,6 +165,7 @@ def calls_of_the_local_quorum(quorum: LocalQuorum) -> Calls:
     yield "reassign target", NO_SETS_OF_IDS, lambda v: quorum.reassign(v)
     yield "reassign wait", (*NO_FLAGS, None), lambda v: quorum.reassign((1,), wait=v)
     yield "remove_voter stop", (*NO_FLAGS, None), lambda v: quorum.remove_voter(1, stop=v)
+    yield "replace share_device", (*NO_FLAGS, None), lambda v: quorum.replace(1, share_device=v)
     yield "transfer to", NO_IDS, lambda v: quorum.transfer(v)
     yield "upgrade kraft_version", (*NO_OFFSETS, None), lambda v: quorum.upgrade(v)
 
