@@ -386,6 +386,18 @@ def test_a_disk_that_goes_while_the_operator_is_asked_is_noticed(
     assert not place.exists()
 
 
+def test_a_damaged_directory_that_goes_meanwhile_is_noticed(
+    quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = linked(quorum, tmp_path / "disk")
+    damage(quorum)
+    plan = quorum.plan()
+    monkeypatch.setattr(quorum, "remove_voter", lambda *words, **named: shutil.rmtree(place))
+    with pytest.raises(InvalidOption, match="is not what it was"):
+        plan.run(quorum.start, 0.0)
+    assert not place.exists()
+
+
 def test_one_without_a_link_is_made_beside_the_others_as_ever(quorum: Quorum) -> None:
     lose(quorum)
     assert not quorum.plan().move

@@ -161,8 +161,9 @@ class ReplacementPlan:
             raise self._overtaken()
         if not self.made:
             refuse_running(self.directory)
-            if place_of(self.directory) != self.place:
-                raise InvalidOption(f"{self.directory} does not lead to {self.place} any longer")
+            now = place_of(self.directory), stored_id(self.directory)
+            if now != (self.place, self.stored):
+                raise InvalidOption(f"{self.directory} is not what it was when this began")
             self.check_place()  # its disk may have gone since
             self.set_aside = set_aside(self.place)
             self.made = True
