@@ -258,13 +258,11 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         and is not counted: a program that ends before it learns of one, with others handed over
         behind it, cannot tell which one is missing. What is still under way is not counted either,
         and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
-        asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent.
-
-        Raises UnknownOutcome where the quorum does not know the name, but has forgotten others:
-        this one may have been among them. ``never_used``: the caller knows that it was not.
+        asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent, and
+        UnknownOutcome where the quorum does not know the name, but has forgotten others: this may
+        have been one of them. ``never_used``: the caller knows that it was not.
         """
-        deadline = self._deadline(timeout)
-        never_used = flag("never_used", never_used)
+        deadline, never_used = self._deadline(timeout), flag("never_used", never_used)
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
         if self._identities is None:
