@@ -35,6 +35,7 @@ __all__ = [
     "NotFormatted",
     "NotLeader",
     "OffsetOutOfRange",
+    "OutOfResources",
     "PeerError",
     "PeerGone",
     "ProducerFenced",
@@ -356,6 +357,15 @@ class FlushFailed(StorageError):
     """An fsync failed: final for this log (D9). The replica stops and acknowledges no more."""
 
     exit_code = 32
+
+
+class OutOfResources(StorageError):
+    """This host has no file descriptor, memory or thread left for a call; it may pass by itself.
+
+    Nothing was changed that a start does not find and complete.
+    """
+
+    exit_code = 37
 
 
 class CorruptLog(StorageError):

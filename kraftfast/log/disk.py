@@ -112,10 +112,15 @@ class Disk:
 
     A directory that is held (``hold``) is followed: what is below its path is looked for in that
     directory, wherever it was moved, and not in another one that took its name (D18).
+
+    While it holds one, it keeps a descriptor that stands for nothing. Where the process has no
+    other left, this one makes way for a file that is to be written: epochs and votes are stored,
+    and elections go on.
     """
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}  # directory -> its descriptor; inner ones are behind outer
+        self._reserve: list[int] = []  # at most one; popped and appended by any thread
 
     def hold(self, path: str) -> None:
         """Follow the directory that is at ``path`` now. Raises DirectoryInUse, StorageError."""
@@ -130,6 +135,7 @@ class Disk:
             os.close(fd)
             raise StorageError(f"{path} cannot be held: /proc is not mounted here")
         self._held = dict(sorted({**self._held, path: fd}.items(), key=lambda each: len(each[0])))
+        self._refill()
 
     def let_go(self, path: str) -> None:
         """Follow it no longer; nothing if it is not held."""
@@ -138,6 +144,32 @@ class Disk:
         self._held = held
         if fd is not None:
             os.close(fd)
+        if not held:
+            self._spend()
+
+    def _refill(self) -> None:
+        """Reserve a descriptor, unless there is one, or none to be had now."""
+        if self._held and not self._reserve:
+            with contextlib.suppress(OSError):
+                self._reserve.append(os.open("/", os.O_PATH | os.O_CLOEXEC))
+
+    def _spend(self) -> bool:
+        """Give up the reserved descriptor. False: there is none."""
+        try:
+            os.close(self._reserve.pop())
+        except IndexError:
+            return False
+        return True
+
+    def _open(self, path: str, flags: int) -> int:
+        """Open a file that must be written, with the last descriptor if need be."""
+        self._refill()
+        try:
+            return os.open(self.at(path), flags | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spend():
+                raise
+            return os.open(self.at(path), flags | os.O_CLOEXEC, 0o600)
 
     def check_held(self, path: str) -> None:
         """Check that ``path`` still leads to the directory that is held. Raises StorageError."""
@@ -235,7 +267,7 @@ class Disk:
     def _replace(self, path: str, data: bytes, keep: bool) -> None:
         tmp = path + TMP_SUFFIX
         try:
-            fd = os.open(self.at(tmp), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = self._open(tmp, os.O_WRONLY | os.O_CREAT)
             try:
                 view = memoryview(data)
                 while view:
@@ -304,18 +336,19 @@ class Disk:
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable (D18)."""
         try:
-            fd = os.open(self.at(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
             self._sync(fd, path)
         finally:
             os.close(fd)
+            self._refill()
 
     def open_directory(self, path: str) -> int:
         """Open a directory: a descriptor for a flush that has to cover its names."""
         try:
-            return os.open(self.at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
 

@@ -14,7 +14,7 @@ import time
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from kraftfast.errors import DiskFull, FlushFailed, StorageError
+from kraftfast.errors import DiskFull, FlushFailed, OutOfResources, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment_file import storage_failure
 from kraftfast.log.used_again import take_in
@@ -78,7 +78,7 @@ cdef class PreparerThread:
         if kf_nursery_start(self.thread, <const kf_doorbell_page *>doorbell, doorbell_fd):
             free(self.thread)
             self.thread = NULL
-            raise StorageError("cannot start the nursery thread")
+            raise OutOfResources("cannot start the nursery thread")
         kf_nursery_pause(self.thread, ZERO_PAUSE_US)
 
     def ask(self, SegmentFile file, str what, uint64_t start, uint64_t end):

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from posix.unistd cimport close as close_fd
 from posix.unistd cimport pread
 
-from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, StorageError
+from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, OutOfResources, StorageError
 from kraftfast.limits import BATCH_BYTES_MAX, PAGE_BYTES, PREPARE_PIECE_BYTES
 
 
@@ -60,8 +60,12 @@ def storage_failure(str doing, str path, int code):
     if code == errno.EFBIG:
         return DiskFull(f"{text}: raise the limit of a file's size (ulimit -f unlimited)")
     if code == errno.ENOMEM:
-        return StorageError(f"{text}: raise the limit of memory or addresses (ulimit -v unlimited)")
-    return StorageError(text)
+        text += ": raise the limit of memory or addresses (ulimit -v unlimited)"
+    elif code == errno.EMFILE:
+        text += ": raise the limit of open files (ulimit -n)"
+    elif code not in (errno.ENFILE, errno.EAGAIN):
+        return StorageError(text)
+    return OutOfResources(text)
 
 
 cdef class SegmentFile:
@@ -193,19 +197,20 @@ cdef class SegmentFile:
             raise storage_failure("cannot reserve", self.path, error)
 
     cpdef zero(self, uint64_t start, uint64_t end):
-        """Write zeros over [start, end) and put them on disk. Raises DiskFull."""
+        """Write zeros over [start, end) and put them on disk. Raises DiskFull, FlushFailed (D9)."""
         cdef uint32_t piece = PREPARE_PIECE_BYTES
         cdef uint64_t stop
-        cdef int error = 0
+        cdef int error = 0, unsynced = 0
         with nogil:
             while start < end and not error:
                 stop = min(end, start + ZERO_BYTES)
                 error = kf_write_zeros(self.fd, start, stop, piece)
                 if not error:
-                    error = kf_sync(self.fd)
+                    error = unsynced = kf_sync(self.fd)
                 start = stop
         if error:
-            raise storage_failure("cannot prepare", self.path, error)
+            failure = storage_failure("cannot prepare", self.path, error)
+            raise FlushFailed(str(failure)) if unsynced and type(failure) is not DiskFull else failure
 
     cpdef populate(self, uint64_t start, uint64_t end):
         """Have the pages of [start, end) mapped, to be stored into; its blocks are reserved."""

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
-from kraftfast.errors import StorageError
+from kraftfast.errors import OutOfResources
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport kf_flush_job, kf_flush_run
 
@@ -33,7 +33,7 @@ cdef class Flusher:
         if kf_flusher_start(self.thread, <const kf_doorbell_page *>doorbell, doorbell_fd):
             free(self.thread)
             self.thread = NULL
-            raise StorageError("cannot start the flusher thread")
+            raise OutOfResources("cannot start the flusher thread")
 
     @property
     def address(self) -> int:

@@ -23,6 +23,7 @@ from kraftfast.node.idle import Idle
 from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
+from kraftfast.node.rings.slots import is_kept
 
 STATE_MACHINE_EXIT_CODE = 72
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
@@ -39,6 +40,7 @@ class LocalHost:
     threads: Threads = THREADS
     monotonic_ns = staticmethod(time.monotonic_ns)
     sleep = staticmethod(time.sleep)
+    is_kept = staticmethod(is_kept)
 
     def __init__(self, show: Callable[[Entry], None] = show_as_text) -> None:
         """Show events by ``show``, which must not wait."""

@@ -48,6 +48,9 @@ class Host(Protocol):
     def open_segment(self, path: str, inode: int) -> Any:
         """Return another replica's segment (``SegmentFile``); None if it is not to be had."""
 
+    def is_kept(self, fd: int) -> bool:
+        """Return whether a new descriptor must not be a client's: hardly any is left."""
+
     def show(self, told: Entry) -> None:
         """Show people an event; never wait for its reader."""
 

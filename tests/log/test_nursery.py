@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import DiskFull, StorageError
+from kraftfast.errors import DiskFull, OutOfResources, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import (
@@ -302,7 +302,7 @@ def test_no_space_is_told_and_forgotten_when_there_is_some(tmp_path: Path) -> No
     for code, kind in (
         (errno.ENOSPC, DiskFull),
         (errno.EDQUOT, DiskFull),
-        (errno.EMFILE, StorageError),
+        (errno.EMFILE, OutOfResources),
     ):
         preparer.refuse = code
         now_ms = 0

@@ -98,7 +98,7 @@ def test_another_process_gets_in_beside_a_crowd() -> None:
 
 
 def test_few_descriptors_are_few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots.resource, "getrlimit", lambda _which: (1024, 1024))
+    monkeypatch.setattr(slots, "descriptors", lambda: 1024)
     room = Slots().room
     assert all(8 <= count for count in room.values())
     assert slots.DESCRIPTORS_A_SLOT * sum(room.values()) <= 600
@@ -118,3 +118,49 @@ def test_a_watcher_whose_bell_is_full_and_waits(replica: Inside) -> None:
     assert status(replica)["node_id"] == 1
     sock.close()
     bell.close()
+
+
+def test_few_descriptors_are_few_connections_over_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a review: 1,000 connections at a limit of 1,024 files ended followers."""
+    monkeypatch.setattr(slots, "descriptors", lambda: 1024)
+    made = Inside(tmp_path / "q")
+    assert made.loop.sockets.connections_max == 512 < made.node.config.connections_max
+    made.loop.sockets.connections_max = 2
+    inside = [made.connect() for _ in range(2)]
+    made.until(lambda: len(made.loop.sockets.sessions) == 2)
+    late = made.connect()
+    made.until(lambda: made.lines)
+    assert made.lines == [
+        f"a connection from 127.0.0.1 is refused: 2 are open, and {slots.TOO_FEW}"
+    ]
+    for sock in (*inside, late):
+        sock.close()
+    made.close()
+
+
+def test_the_last_descriptors_are_no_clients(replica: Inside) -> None:
+    """Neither door takes them; replicas are let in, and whoever asks how things are."""
+    replica.node.host.is_kept = lambda _fd: True
+    over_tcp = replica.connect()
+    replica.until(lambda: replica.lines)
+    assert slots.TOO_FEW in replica.lines[0]
+    bell = OwnDoorbell()
+    sock, refusal = watch(replica, bell)
+    assert refusal == slots.TOO_FEW and status(replica)["node_id"] == 1
+    del replica.node.host.is_kept
+    other, refusal = watch(replica, bell)
+    assert refusal == ""
+    for each in (over_tcp, sock, other):
+        each.close()
+    bell.close()
+
+
+@pytest.mark.parametrize(
+    ("open_max", "first"), [(64, 56), (1024, 896), (20_000, 19_744), (-1, 1 << 31)]
+)
+def test_which_are_the_last(monkeypatch: pytest.MonkeyPatch, open_max: int, first: int) -> None:
+    monkeypatch.setattr(slots, "descriptors", lambda: open_max)
+    assert slots.is_kept(first) == (open_max > 0) and not slots.is_kept(first - 1)
+    assert slots.for_clients() == {64: 32, 1024: 512, 20_000: 19_488, -1: -1}[open_max]

@@ -74,6 +74,7 @@ def look(worker: supervisor.Worker, restarted: bool) -> bool:
         ("KraftfastError", True),
         ("RecordTooLarge", True),
         ("DiskFull", True),
+        ("OutOfResources", True),
         ("DirectoryInUse", True),
         ("CannotListen", True),
         ("StorageError", False),

@@ -295,3 +295,21 @@ def test_a_worker_without_descriptors_refuses_and_goes_on(tmp_path: Path) -> Non
                 producer.append_wait(b"p0-x", timeout=PATIENCE_S)
             go_on(running)
             assert pid_of(quorum, 1) == pid
+
+
+def test_an_election_without_descriptors_ends_no_replica_for_good(tmp_path: Path) -> None:
+    """Found by a review: votes could not be stored, and two of three stayed down (fault 8)."""
+    with a_quorum(tmp_path / "q", voters=3) as quorum:
+        with quorum.producer(timeout=PATIENCE_S) as producer:
+            producer.append_wait(b"before", timeout=PATIENCE_S)
+        followers = {id: pid_of(quorum, id) for id in followers_of(quorum)}
+        for pid in followers.values():
+            hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
+        quorum.kill(leader_of(quorum))
+        workers = quorum.supervisor.workers
+        wait_until(lambda: any(workers[id].restarts > 0 for id in followers))
+        quorum.wait_leader(PATIENCE_S)
+        with quorum.producer(timeout=PATIENCE_S) as producer:
+            producer.append_wait(b"after", timeout=PATIENCE_S)
+        assert quorum.faults == {}

@@ -2,8 +2,9 @@
 
 One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
 keeps ending within a second is given longer and longer pauses, and so is one that waits for what
-may return: space, its directory's lock, its address. Only a storage error (a corrupt log, a failed
-flush, D9) is final: the worker is not started again, and its error is kept (``faults``).
+may return: space, descriptors, its directory's lock, its address. Only a storage error (a corrupt
+log, a failed flush, D9) is final: the worker is not started again, and its error is kept
+(``faults``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kraftfast.errors import (
     DirectoryInUse,
     DiskFull,
     KraftfastError,
+    OutOfResources,
     StorageError,
     TimedOut,
 )
@@ -47,7 +49,7 @@ WAIT_PAUSE_S = 0.5
 ORPHAN_S_MAX = 3.0
 """Workers end by themselves when their supervisor is gone, but not at once."""
 HANDOVER_MS = 50
-MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
+MAY_PASS = (DiskFull, OutOfResources, DirectoryInUse, CannotListen)
 """Storage errors that end by themselves: the worker is started again after a pause."""
 SIGBUS_EXIT_CODE = 71  # cext/mapping.h
 
@@ -233,13 +235,17 @@ class Supervisor:
             }
 
     def restarts_text(self) -> str:
-        """Return what to add to an error where workers keep ending: which, and how often."""
+        """Return what to add to an error where workers keep ending: which, how often, and why."""
         with self._lock:
-            often = {id: each.restarts for id, each in self.workers.items() if each.restarts > 1}
-        return "".join(
-            f"; replica {id} ended {count} times, and its output says why"
-            for id, count in often.items()
-        )
+            workers = list(self.workers.items())
+        text = ""
+        for id, each in workers:
+            error = each.error
+            if error is not None and not each.is_final:
+                text += f"; replica {id} is tried again: {error}"
+            elif each.restarts > 1:
+                text += f"; replica {id} ended {each.restarts} times, and its output says why"
+        return text
 
     def retry(self, node_id: int) -> None:
         """Start a worker again that stayed down: its directory is another one now."""

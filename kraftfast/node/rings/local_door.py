@@ -23,7 +23,7 @@ from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.rings import local_request, questions
 from kraftfast.node.rings.intake import RingProducer
-from kraftfast.node.rings.slots import Slots
+from kraftfast.node.rings.slots import TOO_FEW, Slots
 from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
@@ -149,6 +149,8 @@ class LocalDoor:
                 refusal = f"{self.node.config.directory} belongs to another quorum: {own}"
             elif hello.kind in self.slots.room:
                 refusal = self.slots.refusal(hello.kind, pid)
+                if self.node.host.is_kept(max([sock.fileno(), *fds])):
+                    refusal = TOO_FEW
             if refusal:
                 self.local.send(sock, encode_hello(Hello(error=refusal, cluster_id=own)), [])
                 raise PeerGone(refusal)

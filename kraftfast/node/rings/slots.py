@@ -7,14 +7,33 @@ root; the kernel tells which process each belongs to.
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
+
+from kraftfast.link.host import descriptors
 
 SLOTS = {"stranger": 128, "producer": 512, "watch": 512, "request": 128, "query": 128, "events": 8}
 """The most connections of each kind (I25). A stranger has not said its kind yet."""
 DESCRIPTORS_KEPT = 512
-"""File descriptors reserved for the log's files, peers and TCP connections."""
+"""File descriptors that the connections of one door, local or TCP, must leave to all else."""
 DESCRIPTORS_A_SLOT = 4
+HEADROOM = 256
+"""So many descriptors, an eighth of all at most, are left whatever connects to both doors."""
+TOO_FEW = "too few file descriptors are left: raise the limit (ulimit -n)"
+
+
+def for_clients() -> int:
+    """Return how many descriptors connections of one door may take; -1 without a limit."""
+    open_max = descriptors()
+    return max(open_max - DESCRIPTORS_KEPT, open_max // 2) if open_max >= 0 else -1
+
+
+def is_kept(fd: int) -> bool:
+    """Return whether a descriptor is one that clients must leave to the log and the replicas.
+
+    The kernel gives the lowest that is free: all below this one are in use.
+    """
+    open_max = descriptors()
+    return 0 <= open_max <= fd + min(HEADROOM, open_max // 8)
 
 
 class Slots:
@@ -23,11 +42,9 @@ class Slots:
     # room: slots of each kind. taken: of each kind. shares: of each (kind, process id).
 
     def __init__(self, slots: dict[str, int] = SLOTS) -> None:
-        open_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         wanted = DESCRIPTORS_A_SLOT * sum(slots.values())
-        share = 1.0
-        if open_max != resource.RLIM_INFINITY:
-            share = min(1.0, max(open_max - DESCRIPTORS_KEPT, open_max // 2) / wanted)
+        there_are = for_clients()
+        share = min(1.0, there_are / wanted) if there_are >= 0 else 1.0
         self.room = {kind: max(8, int(count * share)) for kind, count in slots.items()}
         self.taken = dict.fromkeys(slots, 0)
         self.shares: Counter[tuple[str, int]] = Counter()

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from kraftfast.errors import DiskFull
+from kraftfast.errors import DiskFull, OutOfResources
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.floor import NOTHING, check_floor, read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
@@ -97,7 +97,7 @@ class CommittedFloor:
         return int(epochs[found - 1][0]) if found else -1
 
     def _write(self, place: OffsetAndEpoch) -> bool:
-        """Store a floor, False on a full disk. One that comes late lowers nothing.
+        """Store a floor, False without space or descriptors. One that comes late lowers nothing.
 
         At a stop the thread beside the loop may have a write under way, or before it.
         """
@@ -106,7 +106,7 @@ class CommittedFloor:
                 return True
             try:
                 write_floor(self.disk, self.directory, place)
-            except DiskFull:
+            except (DiskFull, OutOfResources):
                 return False
             self._written = place
         return True

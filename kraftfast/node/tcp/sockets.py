@@ -11,6 +11,7 @@ from kraftfast.core import events as ev
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
 from kraftfast.node.acceptor import Acceptor
+from kraftfast.node.rings.slots import TOO_FEW, for_clients
 from kraftfast.node.tcp import admin_plane
 from kraftfast.node.tcp.consumers import Consumers
 from kraftfast.node.tcp.data_plane import DataPlane
@@ -59,11 +60,12 @@ class Sockets:
 
     # node, loop: whose. data: producers over sockets. consumers: those. acceptors: what is bound.
     # sessions: every connection, oldest first. per_address: how many, by address.
-    # held_bytes: requests and answers of all sessions (I25). waiting_for_room: a producer is not
-    # read because too many records are queued. exempt: the session that is read although that is
-    # too much, so that one request completes. resumable: sessions with requests that were read
-    # already. peers: replicas and bootstrap servers that are reached over sockets. _first: at the
-    # last append those with sockets came before those with rings.
+    # connections_max: how many sessions there may be. held_bytes: requests and answers of all
+    # sessions (I25). waiting_for_room: a producer is not read because too many records are queued.
+    # exempt: the session that is read although that is too much, so that one request completes.
+    # resumable: sessions with requests that were read already. peers: replicas and bootstrap
+    # servers that are reached over sockets. _first: at the last append those with sockets came
+    # before those with rings.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -71,6 +73,8 @@ class Sockets:
         self.acceptors: list[Acceptor] = []
         self.sessions: dict[Session, None] = {}
         self.per_address: dict[str, int] = {}
+        there_are, asked = for_clients(), node.config.connections_max
+        self.connections_max = min(asked, there_are) if there_are >= 0 else asked
         self.held_bytes = 0
         self.waiting_for_room = False
         self.exempt: Session | None = None
@@ -105,7 +109,7 @@ class Sockets:
 
     def _accepted(self, listener: str, sock: socket.socket, address: Any) -> None:
         host = address[0]
-        if refusal := self._is_full(host):
+        if refusal := self._is_full(host, sock.fileno()):
             self.node.tell("connection_refused", host=host, why=refusal)
             sock.close()
             return
@@ -117,13 +121,15 @@ class Sockets:
         self.per_address[host] = self.per_address.get(host, 0) + 1
         self.sessions[session] = None
 
-    def _is_full(self, host: str) -> str:
+    def _is_full(self, host: str, fd: int) -> str:
         """Return why one more connection from this address is too many, or ""."""
         config = self.node.config
         if self.per_address.get(host, 0) >= config.connections_per_address_max:
             return f"max.connections.per.ip={config.connections_per_address_max} are open"
         if len(self.sessions) >= config.connections_max:
             return f"max.connections={config.connections_max} are open"
+        if len(self.sessions) >= self.connections_max or self.node.host.is_kept(fd):
+            return f"{len(self.sessions)} are open, and {TOO_FEW}"
         return ""
 
     def forget(self, session: Session) -> None:

@@ -71,6 +71,9 @@ class SimHost:
     def sleep(self, seconds: float) -> None:
         self._process.block()
 
+    def is_kept(self, fd: int) -> bool:
+        return False
+
     def show(self, told: Entry) -> None:
         if told.event not in SEEN:
             id = self._machine.id
