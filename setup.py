@@ -173,7 +173,12 @@ WARM = (
     "kraftfast.wire.",
 )
 # -Og is the quickest; without another order of blocks such a module is 4 % smaller
-LEVELS = {"kernels": ["-O3"], "hot": ["-O2"], "warm": ["-O1"], "rest": ["-Og", "-fno-reorder-blocks"]}
+LEVELS = {
+    "kernels": ["-O3"],
+    "hot": ["-O2"],
+    "warm": ["-O1"],
+    "rest": ["-Og", "-fno-reorder-blocks"],
+}
 if DEBUG:
     LEVELS = dict.fromkeys(LEVELS, ["-Og"])
 

@@ -1,7 +1,8 @@
 """What is looked at now and then: whether there is room on the disk, and still a directory.
 
-A leader whose disk stays full lets another try, once until there is space again. Where the others
-have no room either one of them leads, and refuses appends as this one did.
+A leader whose disk stays full lets the next voter try that has all of the log, by turns: so one
+that has room leads at last, and appends go on (L6). It does so again whenever it leads; where no
+disk has room, leaders change less and less often.
 """
 
 from __future__ import annotations
@@ -9,26 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.core import events as ev
+from kraftfast.node.failures import Unanswered
 
 LOOK_MS = 1000
 """How often to look whether the directory and the newest segment can still be reached."""
 FULL_MS_MAX = 2000
-"""How long a leader whose disk is full refuses appends before it lets another try."""
+"""How long a disk is full before its replica, if it leads and refuses appends, lets another try."""
+PAUSE_MS_MAX = 60_000
+"""The longest time between two such attempts of one replica; the first is ``FULL_MS_MAX``."""
 
 
 class DiskSpace:
     """What is known of the room on a replica's disk."""
 
-    # full_ms: since when there has been none, -1 if there is. yielded: leadership was given up for
-    # that already. look_ms: when to look for the directory.
+    # full_ms: since when there has been none, -1 if there is. yield_ms: when leadership may be
+    # given up for that. pause_ms: from the last time on. successor: who was to lead then, -1:
+    # nobody yet. look_ms: when to look for the directory.
 
     def __init__(self) -> None:
-        self.full_ms = -1
-        self.yielded = False
-        self.look_ms = 0
+        self.full_ms = self.successor = -1
+        self.yield_ms = self.pause_ms = self.look_ms = 0
 
     def mind(self, node: Any, now_ms: int) -> None:
-        """Look whether the nursery found room, and resign if it has not for long.
+        """Look whether the nursery found room, and hand leadership over if it has not for long.
 
         Raises StorageError if the directory or the newest segment was removed or moved: the replica
         stops.
@@ -39,15 +43,36 @@ class DiskSpace:
         if node.log.error is None:
             if self.full_ms >= 0:
                 node.tell("disk_has_room")
-            self.full_ms, self.yielded = -1, False
+            self.full_ms = self.successor = -1
+            self.pause_ms = 0
         elif self.full_ms < 0:
-            self.full_ms = now_ms
+            self.full_ms, self.yield_ms = now_ms, now_ms + FULL_MS_MAX
             node.tell("disk_full", why=node.log.error)
-        elif node.core.role == "leader" and not self.yielded:
-            refuses = node.appends_held or node.control is not None
-            if refuses and now_ms - self.full_ms >= FULL_MS_MAX:
-                self.yielded = True
-                node.step(ev.ResignRequested(node.core.epoch))
+        elif node.core.role == "leader" and now_ms >= self.yield_ms:
+            if node.appends_held or node.control is not None:
+                self._let_another_lead(node, now_ms)
+
+    def _let_another_lead(self, node: Any, now_ms: int) -> None:
+        """Hand over to the next voter, by turns, that follows and has all of the log.
+
+        If two full disks preferred each other, a third one that has room would never lead.
+        """
+        own, oldest_ms = node.config.node_id, now_ms - node.quorum_config.fetch_timeout_ms
+        followers = [
+            voter.key.id
+            for voter in node.core.describe(now_ms).voters
+            if voter.key.id != own
+            and voter.log_end_offset == node.log.end_offset
+            and voter.last_fetch_ms > oldest_ms
+        ]
+        if not followers:
+            return
+        last = own if self.successor < 0 else self.successor
+        self.successor = min(followers, key=lambda id: (id <= last, id))
+        self.pause_ms = min(max(FULL_MS_MAX, 2 * self.pause_ms), PAUSE_MS_MAX)
+        self.yield_ms = now_ms + self.pause_ms
+        node.tell("leader_gives_way", successor_id=self.successor)
+        node.step(ev.TransferRequested(Unanswered(), self.successor))
 
 
 def check_place(node: Any) -> None:

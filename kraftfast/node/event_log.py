@@ -81,6 +81,9 @@ KINDS = {
     "slow_flush": Kind(WARNING, "log", "a flush of the log took {duration_ms} ms"),
     "disk_full": Kind(ERROR, "log", "{why} -> appends are refused until this succeeds"),
     "disk_has_room": Kind(INFO, "log", "there is room on the disk -> appends are taken again"),
+    "leader_gives_way": Kind(
+        INFO, "log", "no room for appends -> replica {successor_id} is to lead"
+    ),
     "flush_failed": Kind(ERROR, "log", "{why} -> the replica ends and acknowledges nothing more"),
     "witness": Kind(INFO, "node", "{text}"),
     "listening": Kind(INFO, "node", "listener {listener} on port {port}"),

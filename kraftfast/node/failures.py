@@ -69,6 +69,15 @@ def contained(method: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+class Unanswered:
+    """The source of a request that needs no answer."""
+
+    def reply(self, _response: Any) -> None:
+        """Drop the answer: the role tells."""
+
+    failed = reply
+
+
 class Failures:
     """Decides what a failure of a session ends, and tells of it."""
 

@@ -15,6 +15,7 @@ from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader, open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.node.failures import Unanswered
 from kraftfast.node.snapshots.replica_snapshots import is_trim
 from kraftfast.types import NO_NODE, OffsetAndEpoch
 
@@ -51,15 +52,6 @@ def turn_of(id: int, voter_ids: Sequence[int]) -> float:
     if id not in voter_ids:
         return 0.0
     return sorted(voter_ids).index(id) / len(voter_ids)
-
-
-class Unanswered:
-    """The source of a request that needs no answer."""
-
-    def reply(self, _response: Any) -> None:
-        """Drop the answer: the role tells."""
-
-    failed = reply
 
 
 class Making:
