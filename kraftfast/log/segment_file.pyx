@@ -210,7 +210,9 @@ cdef class SegmentFile:
                 start = stop
         if error:
             failure = storage_failure("cannot prepare", self.path, error)
-            raise FlushFailed(str(failure)) if unsynced and type(failure) is not DiskFull else failure
+            if unsynced and type(failure) is not DiskFull:
+                raise FlushFailed(str(failure))
+            raise failure
 
     cpdef populate(self, uint64_t start, uint64_t end):
         """Have the pages of [start, end) mapped, to be stored into; its blocks are reserved."""
