@@ -158,14 +158,19 @@ class Identities:
             return ProducerFenced(FORGOTTEN)
         return RequestRefused(f"the leader gives no producer id (error {code})", code)
 
-    def refuse_forgotten(self) -> None:
-        """Raise UnknownOutcome if the quorum may have forgotten the name."""
-        if self.identity.name is not None and self.standing.names_since > 0:
+    def certain_sequence(self, outcomes: Outcomes, never_used: bool) -> int:
+        """Return the last sequence, -1 if nothing was appended.
+
+        Raises UnknownOutcome if the quorum may have forgotten the name, unless it was never used.
+        """
+        last, named = self.last_sequence(outcomes), self.identity.name is not None
+        if last < 0 and named and self.standing.names_since > 0 and not never_used:
             raise UnknownOutcome(
                 f"the quorum does not know the name {self.identity.name!r}, and may have forgotten "
                 "it: more names are in use than kraftfast.producers.max. If no producer ever had "
                 "it, say so: last_sequence(never_used=True)"
             )
+        return last
 
     def last_sequence(self, outcomes: Outcomes) -> int:
         """Return the number of the last record that is committed, from 0; -1 if there is none.

@@ -70,7 +70,6 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     what is sent twice is appended once; None: where the window allows it, as Kafka's default.
     ``name``: see :meth:`last_sequence`. ``connect`` False: the first append looks for the leader.
     ``record_bytes``: be ready for records of this size. ``compression``: its name and level.
-
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
@@ -259,8 +258,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         behind it, cannot tell which one is missing. What is still under way is not counted either,
         and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
         asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent, and
-        UnknownOutcome where the quorum does not know the name, but has forgotten others: this may
-        have been one of them. ``never_used``: the caller knows that it was not.
+        UnknownOutcome for a name that may be forgotten; ``never_used``: the caller knows better.
         """
         deadline, never_used = self._deadline(timeout), flag("never_used", never_used)
         if isinstance(self.refusal, WrongProcess):
@@ -269,10 +267,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._identities.identity.uncertain:
             self.reconnect(deadline)
-        last = self._identities.last_sequence(self.outcomes)
-        if last < 0 and not never_used:
-            self._identities.refuse_forgotten()
-        return last
+        return self._identities.certain_sequence(self.outcomes, never_used)
 
     @property
     def standing(self) -> Standing:
