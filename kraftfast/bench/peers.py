@@ -229,7 +229,10 @@ def build(folder: Path, name: str) -> str:
         return f"it was not built within {BUILD_TIMEOUT_S / 60:.0f} min, see {log}"
     except OSError as error:
         raise InputError(f"cannot build into {folder}: {error.strerror}") from None
-    return f"not built: {lines[0].strip()[:TEXT_CHARACTERS_MAX]}" if done.returncode else ""
+    if not done.returncode:
+        return ""
+    why = lines[0].strip() if lines else f"it ended with {done.returncode}, and said nothing"
+    return f"not built: {why[:TEXT_CHARACTERS_MAX]}"
 
 
 def table(asked: dict[str, Any]) -> dict[str, Any]:

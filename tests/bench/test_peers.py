@@ -174,6 +174,12 @@ def test_a_build_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     gone(int((tmp_path / "f" / "group").read_text()))
 
 
+def test_a_build_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build.sh").write_text("kill -9 $$\n")
+    monkeypatch.setattr(peers, "drivers", lambda: tmp_path)
+    assert peers.build(tmp_path / "f", "x") == "not built: it ended with -9, and said nothing"
+
+
 def test_without_its_tools_a_driver_is_not_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     running = program("start", "--dir", path, "--segment-bytes", "8MiB")
     line = running.wait_for("replica 2: replica_down: it cannot run -> it stays down")
     assert f"kraftfast storage replace {path / '2'} rebuilds it from the others" in line
-    running.wait_for("leads")
+    running.wait_for("quorum_started")
 
     found = json.loads(run("status", "--dir", path, "--json").stdout)
     assert found["missing"] == {"2": f"{path / '2'} is not formatted, or gone"}
@@ -44,9 +44,12 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     (path / "2").unlink()
     (path / "2").symlink_to(tmp_path / "disk" / "2")
     done = run(*replace, path / "2", "--dry-run")
-    assert b"takes the place of the link" in done.stdout and b"  refused: " in done.stdout
-    refused = fails(run(*replace, path / "2", "--yes"), 2)
-    assert "is on the device of replica 1, 3: mount the disk of replica 2" in refused
+    assert b"takes the place of the link" in done.stdout and b"is made" not in done.stdout
+    for how in ("--dry-run", "--yes"):
+        refused = fails(run(*replace, path / "2", how), 2)
+        assert "is on the device of replica 1, 3: mount the disk of replica 2" in refused
+    shown = run(*replace, path / "2", "--dry-run", "--json")
+    assert shown.returncode == 2 and "mount the disk" in json.loads(shown.stdout)["refusal"]
     (tmp_path / "disk").mkdir()
     done = run(*replace, path / "2", "--dry-run", "--share-device")
     assert b"it is made on a device that holds other replicas" in done.stdout

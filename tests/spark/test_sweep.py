@@ -12,7 +12,7 @@ from kraftfast import errors
 from kraftfast.bench.plan import of_table
 from kraftfast.bench.result import Result, Run
 from kraftfast.cli import sweeping
-from kraftfast.spark.jobs.sweeps import sweep
+from kraftfast.spark.jobs.sweeps import read_rows, sweep
 
 
 def square(item: int) -> dict[str, Any]:
@@ -55,11 +55,36 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
         return square(item)
 
     rows = sweep(counted, range(8), backend="inline", again=command, out=out)
-    assert ran == [3, 4, 5, 6, 7]
+    assert sorted(ran) == [3, 4, 5, 6, 7]
     check(rows)
     (tmp_path / "out" / "part-bad.jsonl").write_text("no JSON")
-    with pytest.raises(errors.StorageError, match="cannot read"):
+    with pytest.raises(errors.StorageError, match="part-bad.jsonl: it is no row of a sweep"):
         sweep(counted, range(8), backend="inline", out=out)
+
+
+def test_what_is_done_is_kept_where_a_sweep_is_interrupted(tmp_path: Path) -> None:
+    def interrupted(item: int) -> dict[str, Any]:
+        if item == 2:
+            raise KeyboardInterrupt
+        return square(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(interrupted, range(5), backend="inline", again=command, out=str(tmp_path / "out"))
+    assert [row["item"] for row in read_rows(str(tmp_path / "out"))] == [0, 1]
+
+
+def test_what_failed_is_run_again(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    assert not sweep(square, [3], backend="inline", again=command, out=out)[0]["ok"]
+    (row,) = sweep(lambda _item: {"ok": True}, [3], backend="inline", again=command, out=out)
+    assert row["ok"]
+    (row,) = sweep(square, [3], backend="inline", again=command, out=out)
+    assert row["ok"], "it went well"
+
+
+def test_rows_that_cannot_be_kept_are_told_before_anything_is_run() -> None:
+    with pytest.raises(errors.StorageError, match="cannot write to /proc/none"):
+        sweep(lambda _item: pytest.fail("it ran"), [1], backend="inline", out="/proc/none")
 
 
 @pytest.mark.spark

@@ -41,21 +41,21 @@ def replace(
     from kraftfast.node.storage.replacing import plan_replacement
 
     home, id = replica_of(path)
-    deadline = time.monotonic() + timeout
     plan = plan_replacement(home, id, admin_of(home), timeout, share_device)
     done = False
     if not as_json or not (dry_run or yes):
         for line in explained(plan):
             click.echo(line, err=as_json)
-    if not dry_run:
+    if not (dry_run and as_json):  # which shows the refusal
         plan.check_place()
     if not dry_run and (yes or asked(id).strip() == str(id)):
         from kraftfast.cli.quorum.voters import wait_for
 
-        plan.run(wait_for, deadline + timeout)
+        plan.run(wait_for, time.monotonic() + 2 * timeout)
         done = True
     if as_json:
         click.echo(json.dumps(as_dict(plan, done)))
+        plan.check_place()
     elif done:
         if plan.set_aside is not None:
             click.echo(f"set aside: {plan.set_aside}")
@@ -93,21 +93,20 @@ def explained(plan: ReplacementPlan) -> Iterator[str]:
         old = uuid_text(plan.old_directory_id)
         yield f"  directory id {old} leaves the voter set: until the end {left} vote"
     end = "it votes once it has caught up" if plan.votes else "it follows as an observer"
-    new = uuid_text(plan.directory_id)
     if plan.made:
-        yield f"  the new one is there, with directory id {new}: {end}"
+        yield f"  the new one is there, with directory id {uuid_text(plan.directory_id)}: {end}"
         return
     if plan.place != plan.directory:
         yield f"  a link leads to {plan.place}: that is replaced, the link stays"
     elif os.path.islink(plan.directory):
         yield "  a link to a disk that is gone: the new directory takes the place of the link"
     if plan.refusal:
-        yield f"  refused: {plan.refusal}"
-    elif plan.move:
+        return
+    if plan.move:
         yield "  it is made on a device that holds other replicas (--share-device)"
-    if os.path.lexists(plan.place):
+    if os.path.exists(plan.place):  # not a link that leads nowhere
         yield "  the directory is renamed, not removed: only the records that the others have count"
-    yield f"  a new one is made, with directory id {new}: {end}"
+    yield f"  a new one is made, with a new directory id: {end}"
 
 
 def as_dict(plan: ReplacementPlan, done: bool) -> dict[str, Any]:

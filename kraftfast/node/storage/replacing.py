@@ -21,6 +21,7 @@ stood is gone.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from kraftfast.errors import (
     RequestRefused,
     StorageError,
 )
-from kraftfast.log.disk import Disk
+from kraftfast.log.disk import Disk, storage_error
 from kraftfast.log.small_files.directory import random_uuid, read_meta
 from kraftfast.node.storage.description import (
     Description,
@@ -127,6 +128,8 @@ class ReplacementPlan:
         """
         self.check_place()
         if not self.joined:
+            if not self.made:
+                refuse_unwritable(os.path.dirname(self.place))  # before its voter leaves
             self._begin()
             if self.old_directory_id is not None:
                 left = _left(deadline)
@@ -257,6 +260,14 @@ def refuse_place(place: str, path: str, others: list[int]) -> None:
     for kept in [path, *(os.path.join(path, str(other)) for other in others)]:
         if os.path.commonpath([os.path.realpath(kept), taken]) == taken:
             raise InvalidOption(f"{place} holds {kept}, which is not replaced: mend the link first")
+
+
+def refuse_unwritable(place: str) -> None:
+    """Raise StorageError if no directory can be made in ``place``."""
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".kraftfast-", dir=place))
+    except OSError as error:
+        raise storage_error("cannot make a directory in", place, error) from None
 
 
 def stored_id(directory: str) -> Uuid | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
 import traceback
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from typing import Any
 
-from kraftfast.errors import InvalidOption
+from kraftfast.errors import InvalidOption, StorageError
 from kraftfast.log.disk import storage_error
 from kraftfast.spark.jobs.tasks import fan_out
 
@@ -70,14 +71,16 @@ def sweep(
     """Return one row an item, in their order: item, ok, result, error, traceback, seconds, again.
 
     ``run`` and ``again`` are functions that the runner can import. ``out``: a folder that
-    keeps rows, a JSON object a line; items that are in it are not run again. ``parts``: of how
-    many the work is made (0: by the time that the first item takes). Raises InvalidOption.
+    keeps rows, a JSON object a line; items that went well in it are not run again. ``parts``: of
+    how many the work is made (0: by the time that the first item takes). Raises InvalidOption,
+    StorageError.
     """
     if backend not in BACKENDS:
         raise InvalidOption(f"backend={backend!r}: it is one of {', '.join(BACKENDS)}")
     if backend == "spark" and spark is None:
         raise InvalidOption("backend='spark' wants a session: spark=get_spark()")
-    done = {_key(row["item"]): row for row in read_rows(out)} if out else {}
+    done = {_key(row["item"]): row for row in read_rows(out) if row["ok"]} if out else {}
+    _make_folder(out)
     left = [item for item in items if _key(item) not in done]
     found = [done[_key(item)] for item in items if _key(item) in done]
     tell = _Telling(progress, len(items), len(found))
@@ -89,6 +92,8 @@ def sweep(
         tell.add(1)
         work = first["seconds"] * len(left) / PART_S
         parts = max(4 * workers, min(PARTS_MAX, int(work)))
+    if backend == "inline":
+        parts = parts or min(len(left), PARTS_MAX)  # each row of a few is kept at once
     parts = max(1, min(parts, len(left)))
     shares = [left[number::parts] for number in range(parts)]  # strided: parts are alike
     if left:
@@ -123,11 +128,23 @@ def read_rows(out: str) -> Iterator[dict[str, Any]]:
         names = sorted(os.listdir(out)) if os.path.isdir(out) else []
         for name in names:
             if name.startswith("part-") and name.endswith(".jsonl"):
-                with open(os.path.join(out, name), encoding="utf-8") as file:
+                path = os.path.join(out, name)
+                with open(path, encoding="utf-8") as file:
                     yield from map(json.loads, file)
-    except (OSError, ValueError) as error:
-        cause = error if isinstance(error, OSError) else OSError(0, str(error))
-        raise storage_error("cannot read", out, cause) from None
+    except OSError as error:
+        raise storage_error("cannot read", out, error) from None
+    except ValueError as error:
+        raise StorageError(f"cannot read {path}: it is no row of a sweep: {error}") from None
+
+
+def _make_folder(out: str) -> None:
+    """Have the folder of rows, or raise StorageError before anything is run."""
+    if out:
+        try:
+            os.makedirs(out, exist_ok=True)
+            os.rmdir(tempfile.mkdtemp(prefix=".", dir=out))
+        except OSError as error:
+            raise storage_error("cannot write to", out, error) from None
 
 
 def _keep(out: str, rows: list[dict[str, Any]]) -> None:
