@@ -23,6 +23,8 @@ REPEAT_S = 10
 """How long a warning that is the same as the last one of its event says nothing."""
 MESSAGE_CHARACTERS_MAX = 800
 TRACEBACK_CHARACTERS_MAX = 16_000
+INDENT = "  "
+"""Before each line of a traceback: no line of it may look like an event."""
 LINE_BYTES_MAX = 4096
 """A longer write may come apart in a pipe; only tracebacks are longer."""
 NO_REPLICA = -1
@@ -178,13 +180,19 @@ def entry_now(event: str, node_id: int = NO_REPLICA, **fields: Any) -> Entry:
 
 def _bounded(name: str, value: Any) -> Any:
     if name == "traceback":
-        return str(value)[-TRACEBACK_CHARACTERS_MAX:]
-    return value if isinstance(value, int | list) else _plain(str(value))
+        lines = str(value)[-TRACEBACK_CHARACTERS_MAX:].splitlines()
+        return "\n".join(map(_printable, lines))  # it may quote what a record holds
+    if isinstance(value, list):
+        return [_bounded(name, each) for each in value]
+    return value if isinstance(value, int) else _plain(str(value))
 
 
 def _plain(text: str) -> str:
     """Return one line without control characters, cut where it is too long."""
-    text = " ".join(text[: 2 * MESSAGE_CHARACTERS_MAX].split())[:MESSAGE_CHARACTERS_MAX]
+    return _printable(" ".join(text[: 2 * MESSAGE_CHARACTERS_MAX].split())[:MESSAGE_CHARACTERS_MAX])
+
+
+def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else "?" for each in text)
@@ -198,9 +206,8 @@ def line(told: Entry, form: str = "text") -> str:
     if form == "text":
         who = f" replica {told.node_id}" if of_replica else ""
         text = f"{moment} {level.upper()} kraftfast{who}: {told.event}: {told.message}"
-        return (
-            f"{text}\n{told.fields['traceback'].rstrip()}" if "traceback" in told.fields else text
-        )
+        behind = told.fields.get("traceback", "").splitlines()
+        return "\n".join([text, *(f"{INDENT}{each}" for each in behind)])
     head = {"time": moment, "level": level, "node_id": told.node_id if of_replica else None}
     head |= {"event": told.event, "message": told.message}
     data = msgspec.json.encode(head | told.fields)

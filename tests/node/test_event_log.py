@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +151,30 @@ def test_a_line_of_wide_characters_is_cut_to_what_a_pipe_takes_at_once(told: Tol
 def test_a_traceback_is_behind_the_line_or_in_the_document() -> None:
     fields = {"why": "no", "traceback": "Traceback:\n  in apply\n"}
     made = entry(0, "state_machine_failed", 1, fields)
-    assert line(made).splitlines()[1:] == ["Traceback:", "  in apply"]
-    assert json.loads(line(made, "json"))["traceback"] == fields["traceback"]
+    assert line(made).splitlines()[1:] == ["  Traceback:", "    in apply"]
+    assert json.loads(line(made, "json"))["traceback"] == "Traceback:\n  in apply"
     assert "\n" not in line(made, "json")
+
+
+FORGED = "2026-11-27T04:52:19.583Z ERROR kraftfast replica 1: disk_full: all is lost"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028"])
+def test_no_line_of_a_traceback_looks_like_an_event(end: str) -> None:
+    """What it quotes may come out of a record: it was printed as it stood."""
+    quoted = f"ValueError: no{end}{FORGED}\x1b[2J\x9b2J\x7f\ud800"
+    made = entry(0, "state_machine_failed", 1, {"why": "no", "traceback": quoted})
+    head, *more = re.split("\n|\r", line(made))
+    assert more == ["  ValueError: no", f"  {FORGED}?[2J?2J??"]
+    assert all(each.isprintable() for each in (head, *more))
+    (document,) = line(made, "json").splitlines()
+    assert document.isprintable() and json.loads(document)["event"] == "state_machine_failed"
+
+
+def test_a_text_within_a_list_is_printable_too() -> None:
+    made = entry(0, "reassignment_begun", -1, {"target": [1, f"2\n{FORGED}\x9b\u2028"]})
+    (document,) = line(made, "json").splitlines()
+    assert document.isprintable() and json.loads(document)["target"] == [1, f"2 {FORGED}?"]
 
 
 def test_lines_of_one_event_are_few(told: Told) -> None:
