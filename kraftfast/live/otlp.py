@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from kraftfast.live.pages import Sample
@@ -20,6 +21,9 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 PROTOCOL = "http/protobuf"
 INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 60_000, 100, 86_400_000
+NO_URL = (
+    "{name} is no URL of http or https; in a user or password write @ / ? # [ ] as %40 and so on"
+)
 MISSING = "it needs OpenTelemetry's exporter: pip install 'kraftfast[otlp]'"
 
 
@@ -28,12 +32,39 @@ def endpoint(environment: Mapping[str, str]) -> str:
     off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or environment.get("OTEL_METRICS_EXPORTER", "otlp") != "otlp":
         return ""
-    return next((environment[name] for name in ENDPOINTS if environment.get(name)), "")
+    return _first(environment, ENDPOINTS)[1]
+
+
+def shown(environment: Mapping[str, str]) -> str:
+    """Return the endpoint without user and password, as it may be told.
+
+    Raises ValueError, which quotes nothing, if it is no URL of HTTP.
+    """
+    name, url = _first(environment, ENDPOINTS)
+    try:
+        parts = urlsplit(url)
+        well = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        well = False
+    if not well or "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError(NO_URL.format(name=name)) from None
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def secrets(environment: Mapping[str, str]) -> list[str]:
+    """Return what must not be told: what logs in at an endpoint that :func:`shown` takes."""
+    login, at, _ = urlsplit(endpoint(environment)).netloc.rpartition("@")
+    return [login + at] if at else []
+
+
+def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    """Return the first of the variables that says something, and what; both are "" if none does."""
+    return next(((name, environment[name]) for name in names if environment.get(name)), ("", ""))
 
 
 def interval_ms(environment: Mapping[str, str]) -> int:
     """Return how often to push. Raises ValueError, also for a protocol that is not spoken."""
-    protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), PROTOCOL)
+    protocol = _first(environment, PROTOCOLS)[1] or PROTOCOL
     if protocol != PROTOCOL:
         raise ValueError(f"the protocol {protocol} is not spoken, only {PROTOCOL}")
     text = environment.get(INTERVAL) or str(INTERVAL_MS)
@@ -46,21 +77,21 @@ def interval_ms(environment: Mapping[str, str]) -> int:
 class Pusher:
     """Pushes what ``look`` returns until it is closed. ``tell`` takes events."""
 
-    # endpoint: where to, as configured. fails: whether the last push did, which is told once.
+    # endpoint: where to, as it may be told. fails: whether the last push did, which is told once.
     # _why: what the exporter said last of a failure. _closing: set once it is to end.
 
     def __init__(
         self, look: Callable[[], list[Sample]], cluster_id: str, tell: Callable[..., None]
     ) -> None:
         self.look, self.cluster_id, self.tell = look, cluster_id, tell
-        self.endpoint = endpoint(os.environ)
+        self.endpoint = ""
         self.fails = False
         self._why = _LastWords()
         self._closing = threading.Event()
 
     def start(self) -> None:
         """Begin, if the environment asks for it; tell why not, where that cannot be."""
-        if not self.endpoint:
+        if not endpoint(os.environ):
             return
         try:
             every_ms = interval_ms(os.environ)
@@ -68,7 +99,7 @@ class Pusher:
         except ImportError:
             self.tell("otlp_off", why=MISSING)
         except Exception as error:  # noqa: BLE001 - the library's, of what a variable holds
-            self.tell("otlp_off", why=error)
+            self.tell("otlp_off", why=self._why.plain(str(error)))
         else:
             run = (exporter, every_ms / 1000)
             threading.Thread(target=self._run, args=run, name="kraftfast-otlp", daemon=True).start()
@@ -77,6 +108,8 @@ class Pusher:
     def _exporter(self) -> Any:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
+        self.endpoint = shown(os.environ)
+        self._why.secrets = secrets(os.environ)
         logger = logging.getLogger("opentelemetry")
         logger.propagate, logger.handlers = False, [self._why]  # else it prints, at each attempt
         return OTLPMetricExporter()
@@ -94,7 +127,7 @@ class Pusher:
             found = metrics_data(self.look(), self.cluster_id)
             well = exporter.export(found).name == "SUCCESS"
         except Exception as error:  # noqa: BLE001 - of the library; the next push may go well
-            well, self._why.text = False, f"{type(error).__name__}: {error}"
+            well, self._why.text = False, self._why.plain(f"{type(error).__name__}: {error}")
         if well and self.fails:
             self.tell("otlp_restored", endpoint=self.endpoint)
         elif not well and not self.fails:
@@ -107,9 +140,17 @@ class Pusher:
 
 
 class _LastWords(logging.Handler):
-    """Keeps the last message of the library."""
+    """Keeps the last message of the library, without ``secrets``, which an error may quote."""
 
-    text = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self.text, self.secrets = "", list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        self.text = self.plain(record.getMessage())
+
+    def plain(self, text: str) -> str:
+        """Return ``text`` without what must not be told."""
+        for each in self.secrets:
+            text = text.replace(each, "...")
+        return text

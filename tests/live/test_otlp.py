@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from kraftfast.live import otlp
 from kraftfast.live.beside import MetricsProcess
 from kraftfast.live.families import families
 from kraftfast.live.otlp import Pusher, endpoint, interval_ms
-from kraftfast.node.event_log import Entry, EventLog
+from kraftfast.node.event_log import Entry, EventLog, line
 from kraftfast.quorum import LocalQuorum
 from tests.live.kit import SMALL, sample, wait_until
 
@@ -39,6 +41,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Any]] = []
+        self.authorizations: list[str | None] = []
         self.status = 200
         receiver = self
 
@@ -47,6 +50,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 taken = ExportMetricsServiceRequest.FromString(body)
                 receiver.requests.append((self.path, taken))
+                receiver.authorizations.append(self.headers["Authorization"])
                 self.send_response(receiver.status)
                 self.end_headers()
                 self.wfile.write(ExportMetricsServiceResponse().SerializeToString())
@@ -103,6 +107,13 @@ def shown(taken: Any) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def pusher(told: list[Entry]) -> Pusher:
     return Pusher(lambda: SAMPLES, "its-cluster", EventLog(-1, told.append).tell)
+
+
+def started(told: list[Entry]) -> Pusher:
+    """One that pushes only when a test says so, if the environment lets it begin."""
+    made = pusher(told)
+    made.start()
+    return made
 
 
 def test_all_that_metrics_shows_is_pushed(receiver: Receiver) -> None:
@@ -214,6 +225,69 @@ def test_without_the_library_it_says_what_to_install(
     told: list[Entry] = []
     pusher(told).start()
     assert "pip install 'kraftfast[otlp]'" in told[0].message
+
+
+SECRET = "s3cret"
+
+
+def told_of(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> str:
+    """All that is told with these variables: of a start, and of a push if there is to be any."""
+    for name, value in ({otlp.INTERVAL: "86400000"} | variables).items():
+        monkeypatch.setenv(name, value)
+    told: list[Entry] = []
+    made = started(told)
+    if "otlp_off" not in [each.event for each in told]:
+        made.push(made._exporter())
+    made.close()
+    return "\n".join(map(line, told))
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", otlp.ENDPOINTS[0]])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cret@127.0.0.1:1",
+        "http://s3cret@127.0.0.1:1/",
+        "http://user:s3cret/x@127.0.0.1:1",
+        "http://user:s3cret#x@127.0.0.1:1",
+        "http://user:x?s3cret@127.0.0.1:1",
+        "http://user:12/s3cret@127.0.0.1:1",
+        "http://user:s3cret@:x",
+        "http://user:s3cret@",
+        "http://[user:s3cret@127.0.0.1:1",
+        "ftp://user:s3cret@h",
+        "user:s3cret@127.0.0.1:1",
+    ],
+)
+def test_no_password_is_told(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    """Where metrics are pushed to was told with what logs in there."""
+    text = told_of(monkeypatch, {name: url, "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"})
+    assert SECRET not in text and ("127.0.0.1:1" in text or name in text)
+
+
+def test_no_password_is_told_where_an_error_quotes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://user:{SECRET}@h")
+    told: list[Entry] = []
+    made = pusher(told)
+    made._exporter()
+
+    def export(_found: Any) -> None:
+        raise ValueError(f"no http://user:{SECRET}@h/v1/metrics")
+
+    made.push(SimpleNamespace(export=export))
+    assert [each.message for each in told] == [
+        "http://h does not take metrics: ValueError: no http://...h/v1/metrics -> it is tried again"
+    ]
+
+
+def test_a_password_is_used_all_the_same(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = receiver.url.replace("//", f"//user:{SECRET}@")
+    text = told_of(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+    assert f"pushed to {receiver.url} every" in text and "otlp_failed" not in text
+    expected = "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
+    assert receiver.authorizations == [expected]
 
 
 @pytest.mark.processes
