@@ -285,6 +285,21 @@ metrics_listen = click.option(
     metavar="[HOST:]PORT",
     help="Serve /metrics for Prometheus, /healthz and /readyz there [off; HOST 127.0.0.1].",
 )
+
+
+def tell_not_pushed(tell: Callable[..., None]) -> None:
+    """Tell that metrics are not pushed without --metrics-listen, where the environment asks for it.
+
+    ``tell`` takes events, as ``tell(event, **fields)``.
+    """
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        return  # most starts need not load what reads them
+    from kraftfast.live.otlp import NEEDS_LISTENER, endpoint
+
+    if endpoint(os.environ):
+        tell("otlp_off", why=NEEDS_LISTENER)
+
+
 log_format = click.option(
     "--log-format",
     type=click.Choice(FORMATS),

@@ -77,6 +77,8 @@ def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None
 
             made = MetricsProcess(config.directory, metrics, log.tell, form)
             beside = undo.enter_context(made)
+        else:
+            options.tell_not_pushed(log.tell)
         _run(config, form, beside)
 
 

@@ -103,6 +103,8 @@ def run(asked: dict[str, Any], tell: Any, form: str) -> None:
             from kraftfast.live.beside import MetricsProcess
 
             metrics = undo.enter_context(MetricsProcess(directory, listen, tell, form))
+        else:
+            options.tell_not_pushed(tell)
         quorum = undo.enter_context(LocalQuorum(directory, voters, **settings))
         say_what_runs(quorum, tell)
         if metrics is not None:

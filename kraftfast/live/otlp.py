@@ -24,6 +24,7 @@ INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 60_000, 100, 86_400_000
 NO_URL = (
     "{name} is no URL of http or https; in a user or password write @ / ? # [ ] as %40 and so on"
 )
+NEEDS_LISTENER = "it needs --metrics-listen"
 MISSING = "it needs OpenTelemetry's exporter: pip install 'kraftfast[otlp]'"
 
 

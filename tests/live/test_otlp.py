@@ -21,6 +21,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
+from kraftfast.cli.serve import run as run_serve
+from kraftfast.cli.start import run as run_start
 from kraftfast.live import otlp
 from kraftfast.live.beside import MetricsProcess
 from kraftfast.live.families import families
@@ -193,6 +195,46 @@ def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.Mon
 )
 def test_where_it_is_pushed_to(environment: dict[str, str], found: str) -> None:
     assert endpoint(environment) == found
+
+
+ASKED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}
+OFF = ["otlp_off: metrics are not pushed by OTLP: it needs --metrics-listen"]
+
+
+@pytest.mark.parametrize("command", ["start", "serve"])
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [(ASKED, OFF), (ASKED | {"OTEL_SDK_DISABLED": "true"}, []), ({}, [])],
+)
+def test_without_metrics_nothing_is_pushed_and_that_is_told(
+    command: str,
+    environment: dict[str, str],
+    expected: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It said nothing: whoever had set the variables waited for metrics."""
+    for name in otlp.ENDPOINTS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    told: list[Entry] = []
+    log = EventLog(-1, told.append)
+
+    class Reached(Exception):
+        """The replicas would start here."""
+
+    def reach(*_args: Any, **_settings: Any) -> None:
+        raise Reached
+
+    monkeypatch.setattr("kraftfast.LocalQuorum", reach)
+    monkeypatch.setattr("kraftfast.cli.serve._run", reach)
+    with pytest.raises(Reached):
+        if command == "serve":
+            run_serve(SimpleNamespace(directory=str(tmp_path)), log, "text")
+        else:
+            run_start({"directory": str(tmp_path), "voters": 1, "metrics": None}, log.tell, "text")
+    assert [f"{each.event}: {each.message}" for each in told] == expected
 
 
 @pytest.mark.parametrize("text", ["0", "99", "x", "\u00b2", "-5", "9" * 20, "1.5"])
