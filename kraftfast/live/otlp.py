@@ -11,14 +11,19 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from kraftfast.live.pages import Sample
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+HEADERS = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+SECRET_CHARACTERS_MIN = 4
+"""A shorter value of a header is found in any text."""
+WARNINGS_MAX = 10
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
+EXPORTERS = "OTEL_METRICS_EXPORTER"
 INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 60_000, 100, 86_400_000
 NO_URL = (
@@ -31,7 +36,8 @@ MISSING = "it needs OpenTelemetry's exporter: pip install 'kraftfast[otlp]'"
 def endpoint(environment: Mapping[str, str]) -> str:
     """Return where metrics are to be pushed, "" if nowhere."""
     off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if off or environment.get("OTEL_METRICS_EXPORTER", "otlp") != "otlp":
+    exporters = (environment.get(EXPORTERS) or "otlp").split(",")
+    if off or "otlp" not in [each.strip() for each in exporters]:
         return ""
     return _first(environment, ENDPOINTS)[1]
 
@@ -53,9 +59,18 @@ def shown(environment: Mapping[str, str]) -> str:
 
 
 def secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return what must not be told: what logs in at an endpoint that :func:`shown` takes."""
+    """Return what must not be told: user and password of an endpoint, and values of headers.
+
+    The longest are first. The endpoint must be one that :func:`shown` takes.
+    """
     login, at, _ = urlsplit(endpoint(environment)).netloc.rpartition("@")
-    return [login + at] if at else []
+    found = {login + at} if at else set()
+    for header in ",".join(environment.get(name, "") for name in HEADERS).split(","):
+        value = (header.partition("=")[2] or header).strip()
+        if len(value) >= SECRET_CHARACTERS_MIN:
+            plain = unquote(value).strip()
+            found |= {value, plain, repr(plain)[1:-1]}  # an error quotes it one way or another
+    return sorted(found - {""}, key=len, reverse=True)
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
@@ -105,14 +120,18 @@ class Pusher:
             run = (exporter, every_ms / 1000)
             threading.Thread(target=self._run, args=run, name="kraftfast-otlp", daemon=True).start()
             self.tell("otlp_begun", endpoint=self.endpoint, interval_ms=every_ms)
+        for each in self._why.warnings:
+            self.tell("otlp_warned", why=each)
 
     def _exporter(self) -> Any:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
         self.endpoint = shown(os.environ)
         self._why.secrets = secrets(os.environ)
         logger = logging.getLogger("opentelemetry")
         logger.propagate, logger.handlers = False, [self._why]  # else it prints, at each attempt
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector
+
+        OTELResourceDetector().detect()  # for its warnings, which each push has again
         return OTLPMetricExporter()
 
     def _run(self, exporter: Any, every_s: float) -> None:
@@ -123,9 +142,9 @@ class Pusher:
         """Push once; tell if that fails, or goes well again."""
         from kraftfast.live.otlp_data import metrics_data
 
-        self._why.text = ""
         try:
             found = metrics_data(self.look(), self.cluster_id)
+            self._why.text = ""
             well = exporter.export(found).name == "SUCCESS"
         except Exception as error:  # noqa: BLE001 - of the library; the next push may go well
             well, self._why.text = False, self._why.plain(f"{type(error).__name__}: {error}")
@@ -141,14 +160,18 @@ class Pusher:
 
 
 class _LastWords(logging.Handler):
-    """Keeps the last message of the library, without ``secrets``, which an error may quote."""
+    """Keeps messages of the library, without ``secrets``, which they may quote."""
+
+    # text: the last one. warnings: the first ones, of what the library ignores.
 
     def __init__(self) -> None:
         super().__init__()
-        self.text, self.secrets = "", list[str]()
+        self.text, self.warnings, self.secrets = "", list[str](), list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.text = self.plain(record.getMessage())
+        if len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(self.text)
 
     def plain(self, text: str) -> str:
         """Return ``text`` without what must not be told."""

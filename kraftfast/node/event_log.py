@@ -145,6 +145,7 @@ KINDS = {
         INFO, "live", "metrics are pushed to {endpoint} every {interval_ms} ms"
     ),
     "otlp_off": Kind(WARNING, "live", "metrics are not pushed by OTLP: {why}"),
+    "otlp_warned": Kind(WARNING, "live", "OpenTelemetry's exporter: {why}"),
     "otlp_failed": Kind(
         WARNING, "live", "{endpoint} does not take metrics: {why} -> it is tried again"
     ),

@@ -183,6 +183,15 @@ def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.Mon
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, "http://a"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, "http://a"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "none"}, ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": ""}, "http://a"),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a",
+                "OTEL_METRICS_EXPORTER": "prometheus, otlp",
+            },
+            "http://a",
+        ),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "console,x"}, ""),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_SDK_DISABLED": "True"}, ""),
         (
             {
@@ -330,6 +339,34 @@ def test_a_password_is_used_all_the_same(
     assert f"pushed to {receiver.url} every" in text and "otlp_failed" not in text
     expected = "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
     assert receiver.authorizations == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc", "Invalid timeout value 'abc'"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli", "Unsupported compression type: brotli"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "s3cret", "Header format invalid!"),
+        ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=s3cret;b", "Header format invalid!"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b;s3cret==", "Header format invalid!"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "zone", "Invalid key value resource attribute pair zone"),
+    ],
+)
+def test_what_the_library_ignores_is_told_once(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    """It warned of them by ``logging``, where nobody looks; of a header it quotes the value."""
+    text = told_of(monkeypatch, {name: value})
+    (warned,) = [each for each in text.splitlines() if "WARNING" in each]
+    assert f"otlp_warned: OpenTelemetry's exporter: {why}" in warned
+    assert SECRET not in text and "otlp_begun" in text and len(receiver.requests) == 1
+
+
+def test_no_header_is_told(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of requests quotes the value of a header that cannot be sent."""
+    value = f"authorization=Bearer%20{SECRET}%0Ax,b=c"
+    text = told_of(monkeypatch, {"OTEL_EXPORTER_OTLP_HEADERS": value})
+    assert "otlp_failed" in text and SECRET not in text and "header value" in text
 
 
 @pytest.mark.processes
