@@ -254,15 +254,15 @@ class EventLog:
         if again and told.kind.level >= WARNING:
             rate.left_out += 1
             return
-        rate.last, rate.said_at = told.message, second
         if second != rate.second:
             rate.second, rate.lines = second, 0
             self._tell_left_out(event, rate)
         rate.lines += 1
-        if rate.lines <= LINES_A_SECOND_MAX:
-            self.show(told)
-        else:
+        if rate.lines > LINES_A_SECOND_MAX:
             rate.left_out += 1
+            return
+        rate.last, rate.said_at = told.message, second
+        self.show(told)
 
     def _tell_left_out(self, event: str, rate: _Rate) -> None:
         count, rate.left_out = rate.left_out, 0

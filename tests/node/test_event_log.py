@@ -200,6 +200,20 @@ def test_the_same_line_again_is_left_out(told: Told) -> None:
     assert told.take() == [text, counted, text, counted, text]
 
 
+def test_a_warning_that_was_left_out_is_told_when_it_comes_again(told: Told) -> None:
+    """It was held for told: the next ten seconds left it out as a repetition."""
+    for number in range(LINES_A_SECOND_MAX):
+        told.tell("search_failed", why=f"line {number}")
+    told.tell("search_failed", why="new")
+    told.take()
+    told.clock.s += 1
+    told.tell("search_failed", why="new")
+    left_out = "left_out: and 1 more of search_failed were left out"
+    assert told.take() == [left_out, "search_failed: a search by time in the log: new"]
+    told.tell("search_failed", why="new")
+    assert told.take() == []
+
+
 def test_what_was_left_out_is_told_though_nothing_follows(told: Told) -> None:
     for _ in range(5):
         told.tell("search_failed", why="no")
