@@ -120,6 +120,9 @@ KINDS = {
     "worker_waits": Kind(WARNING, "node", "it does not run -> it is tried again: {why}"),
     "worker_restarted": Kind(INFO, "node", "started again as process {pid}"),
     "replica_down": Kind(ERROR, "node", "it cannot run -> it stays down: {why}{advice}"),
+    "logging_failed": Kind(
+        WARNING, "node", "a handler of logging raised {why} -> the events go to stderr"
+    ),
     "left_out": Kind(WARNING, "node", "and {count} more of {of} were left out"),
     "quorum_started": Kind(
         INFO,

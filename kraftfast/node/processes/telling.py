@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kraftfast import forks
@@ -31,6 +32,7 @@ class Telling:
     """
 
     # _queue: what the thread has to log, and events to set. _left_out: no room was left there.
+    # _failed: types of errors of the program's handlers, each of which is told once.
 
     def __init__(self) -> None:
         self.show: Callable[[Entry], None] | None = None
@@ -41,6 +43,7 @@ class Telling:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._left_out = 0
+        self._failed: set[type[BaseException]] = set()
         forks.own(self)
 
     def disown(self) -> None:
@@ -82,8 +85,17 @@ class Telling:
                 continue
             try:
                 log(told)
-            except Exception:  # noqa: BLE001 - of the program's filter: no reason to log no more
-                show_as_text(told)
+            except BaseException as error:  # noqa: BLE001 - the program's: no reason to log no more
+                with suppress(BaseException):  # so may be its stderr
+                    self._show(told, error)
+
+    def _show(self, told: Entry, error: BaseException) -> None:
+        """Write an event to stderr that a handler or filter did not take, and why: that once."""
+        show_as_text(told)
+        if type(error) not in self._failed:
+            self._failed.add(type(error))
+            why = f"{type(error).__name__}: {error}"
+            show_as_text(entry_now("logging_failed", why=why))
 
     def flush(self, timeout: float) -> None:
         """Wait until what was told so far is logged, ``timeout`` seconds at most."""
