@@ -123,6 +123,9 @@ KINDS = {
     "logging_failed": Kind(
         WARNING, "node", "a handler of logging raised {why} -> the events go to stderr"
     ),
+    "logging_behind": Kind(
+        WARNING, "node", "{count} events are not logged yet -> lost if the program ends now"
+    ),
     "left_out": Kind(WARNING, "node", "and {count} more of {of} were left out"),
     "quorum_started": Kind(
         INFO,

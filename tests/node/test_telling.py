@@ -206,6 +206,37 @@ def test_a_filter_that_raises_ends_no_thread(kept: Kept, capfd: pytest.CaptureFi
     assert len(kept.records) == 1
 
 
+@pytest.mark.parametrize(("events", "unlogged"), [(5, 5), (2 * WAITING_MAX, 2 * WAITING_MAX)])
+def test_what_is_not_logged_in_time_is_counted_on_stderr(
+    kept: Kept, capfd: pytest.CaptureFixture[str], events: int, unlogged: int
+) -> None:
+    """A program that ends then loses it; what was left out before is among it."""
+    tell = Telling()
+    kept.free.clear()
+    for _ in range(events):
+        tell.tell(WARNING)
+    tell.flush(0.01)
+    kept.free.set()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"logging_behind: {unlogged} events are not logged yet" in line
+    tell.flush(TIMEOUT_S)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_was_left_out_is_logged_before_the_end(kept: Kept) -> None:
+    """It was told with the next event alone."""
+    tell = Telling()
+    kept.free.clear()
+    for _ in range(2 * WAITING_MAX):
+        tell.tell(WARNING)
+    kept.free.set()
+    tell.flush(TIMEOUT_S)
+    messages = [each.getMessage() for each in kept.records]
+    left_out = [int(each.split()[1]) for each in messages if "left out" in each]
+    assert sum(left_out) + len(messages) - len(left_out) == 2 * WAITING_MAX
+    assert "left out" in messages[-1]
+
+
 class Failing(logging.Handler):
     """Raises what it is given, and nothing once that is None."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kraftfast import forks
-from kraftfast.node.event_log import WARNING, Entry, entry_now
+from kraftfast.node.event_log import NO_REPLICA, WARNING, Entry, entry_now
 from kraftfast.node.processes.line import show_as_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Telling:
     """
 
     # _queue: what the thread has to log, and events to set. _left_out: no room was left there.
+    # _told, _logged: how many events were told, and how many of them are logged or left out.
     # _failed: types of errors of the program's handlers, each of which is told once.
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class Telling:
         self._queue: queue.Queue[Entry | threading.Event] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._left_out = 0
+        self._left_out = self._told = self._logged = 0
         self._failed: set[type[BaseException]] = set()
         forks.own(self)
 
@@ -68,14 +70,18 @@ class Telling:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="kraftfast-log", daemon=True)
                 self._thread.start()
+            self._told += 1
             try:
-                if self._left_out:
-                    more = entry_now("left_out", count=self._left_out, of="events")
-                    self._queue.put_nowait(more)
-                    self._left_out = 0
+                self._put_left_out()
                 self._queue.put_nowait(told)
             except queue.Full:
                 self._left_out += 1
+
+    def _put_left_out(self) -> None:
+        """Tell how many were left out. Raises queue.Full. The lock must be held."""
+        if self._left_out:
+            self._queue.put_nowait(entry_now("left_out", count=self._left_out, of="events"))
+            self._left_out = 0
 
     def _run(self) -> None:
         while True:
@@ -88,6 +94,7 @@ class Telling:
             except BaseException as error:  # noqa: BLE001 - the program's: no reason to log no more
                 with suppress(BaseException):  # so may be its stderr
                     self._show(told, error)
+            self._logged += _stands_for(told)
 
     def _show(self, told: Entry, error: BaseException) -> None:
         """Write an event to stderr that a handler or filter did not take, and why: that once."""
@@ -98,15 +105,35 @@ class Telling:
             show_as_text(entry_now("logging_failed", why=why))
 
     def flush(self, timeout: float) -> None:
-        """Wait until what was told so far is logged, ``timeout`` seconds at most."""
+        """Wait until what was told so far is logged, ``timeout`` seconds at most.
+
+        One line on stderr counts what is not logged then.
+        """
         if self._thread is None or threading.current_thread() is self._thread:
             return
+        deadline = time.monotonic() + timeout
+        with suppress(queue.Full):
+            logged = self._logged_by(deadline)
+            if logged and self._left_out:
+                with self._lock:
+                    self._put_left_out()
+                logged = self._logged_by(deadline)
+            if logged:
+                return
+        if count := self._told - self._logged:
+            show_as_text(entry_now("logging_behind", count=count))
+
+    def _logged_by(self, deadline: float) -> bool:
+        """Wait until what is queued is logged, in time. Raises queue.Full."""
         logged = threading.Event()
-        try:
-            self._queue.put(logged, timeout=timeout)
-        except queue.Full:
-            return
-        logged.wait(timeout)
+        self._queue.put(logged, timeout=max(deadline - time.monotonic(), 0))
+        return logged.wait(max(deadline - time.monotonic(), 0))
+
+
+def _stands_for(told: Entry) -> int:
+    """Return how many events an entry is: one that counts what this process left out is those."""
+    left_out = told.event == "left_out" and told.node_id == NO_REPLICA
+    return int(told.fields["count"]) if left_out else 1
 
 
 tell = Telling()
