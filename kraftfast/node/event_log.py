@@ -294,15 +294,15 @@ class EventLog:
         fields = {"epoch": epoch, "role": role, "leader_id": leader_id}
         if before == "follower" and role != "follower" and epoch == epoch_before:
             self.tell("leader_lost", epoch=epoch, lost_id=led_by)
+        if before == "leader" and role != "leader":
+            self.tell("leader_resigned", **fields)
         if role == "leader":
             self.tell("leader_elected", **fields)
-        elif before == "leader":
-            self.tell("leader_resigned", **fields)
         elif role == "follower":
             self.tell("leader_followed", **fields)
         elif role == "prospective" or role == "candidate" and before != "prospective":
             self.tell("election_begun", **fields)
-        else:
+        elif before != "leader":
             self.tell("role_changed", **fields)
 
     def voters_changed(self, before: Iterable[int], now: Iterable[int], kraft_version: int) -> None:

@@ -237,7 +237,10 @@ def test_what_was_left_out_is_told_though_nothing_follows(told: Told) -> None:
         ([("prospective", 0, -1), ("candidate", 1, -1)], ["election_begun", "role_changed"]),
         ([("candidate", 1, -1), ("leader", 1, 3)], ["election_begun", "leader_elected"]),
         ([("leader", 1, 3), ("resigned", 1, -1)], ["leader_elected", "leader_resigned"]),
-        ([("leader", 1, 3), ("follower", 2, 1)], ["leader_elected", "leader_resigned"]),
+        (
+            [("leader", 1, 3), ("follower", 2, 1)],
+            ["leader_elected", "leader_resigned", "leader_followed"],
+        ),
         (
             [("follower", 1, 2), ("prospective", 1, -1)],
             ["leader_followed", "leader_lost", "election_begun"],
