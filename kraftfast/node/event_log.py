@@ -32,10 +32,13 @@ NS_PER_S = 1_000_000_000
 
 
 class Kind(NamedTuple):
-    """One event. ``words`` become its message; ``more`` names fields that are not among them."""
+    """One event. ``words`` become its message; ``more`` names fields that are not among them.
+
+    ``part``: the part of kraftfast that it is about, and so the logger ``kraftfast.PART``.
+    """
 
     level: int
-    room: str
+    part: str
     words: str
     more: str = ""
 
@@ -71,7 +74,8 @@ KINDS = {
     "snapshot_fetched": Kind(
         INFO,
         "log",
-        "the leader's log begins behind this one -> it goes on from snapshot ({offset}, {epoch})",
+        "the leader's log begins after this one's end -> it goes on from snapshot "
+        "({offset}, {epoch})",
     ),
     "snapshot_loaded": Kind(INFO, "log", "a state machine took over snapshot ({offset}, {epoch})"),
     "snapshot_refused": Kind(
@@ -157,7 +161,7 @@ KINDS = {
     ),
     "otlp_restored": Kind(INFO, "live", "{endpoint} takes metrics again"),
 }  # fmt: skip
-"""Every event that is told: its level, the room that it is about, and its message."""
+"""Every event that is told: its level, the part that it is about, and its message."""
 
 
 class Entry(msgspec.Struct, frozen=True):

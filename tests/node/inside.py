@@ -64,7 +64,7 @@ class Inside:
 
         def told(entry: Entry) -> None:
             show(entry)
-            if entry.kind.level >= WARNING and entry.kind.room == "node":
+            if entry.kind.level >= WARNING and entry.kind.part == "node":
                 self.lines.append(entry.message)
 
         self.node.event_log.show = told

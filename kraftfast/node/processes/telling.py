@@ -1,6 +1,6 @@
 """Events of replicas on their way into ``logging``, in the program that supervises them.
 
-It gets them by the logger ``kraftfast.ROOM``, from a thread of its own: a handler that waits holds
+It gets them by the logger ``kraftfast.PART``, from a thread of its own: a handler that waits holds
 up no replica and no supervisor. A program that has set up no handler sees warnings and errors on
 stderr.
 """
@@ -145,7 +145,7 @@ def log(told: Entry) -> None:
     """Hand an event to ``logging``; it is a line on stderr where the program has no handler."""
     import logging
 
-    logger, level = logging.getLogger(f"{LOGGER}.{told.kind.room}"), told.kind.level
+    logger, level = logging.getLogger(f"{LOGGER}.{told.kind.part}"), told.kind.level
     if not logger.isEnabledFor(level):
         return
     if not _has_handler(logger):

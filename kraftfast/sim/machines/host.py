@@ -32,7 +32,7 @@ INLINE_BYTES_MAX = 512
 """Up to here records travel over rings as bytes."""
 
 
-SEEN = {name for name, kind in KINDS.items() if kind.room == "core" and kind.words != "{why}"} | {
+SEEN = {name for name, kind in KINDS.items() if kind.part == "core" and kind.words != "{why}"} | {
     "disk_has_room", "flush_failed", "left_out", "log_opened", "log_start_moved", "replica_stopped",
     "snapshot_loaded", "snapshot_written",
 }  # fmt: skip
