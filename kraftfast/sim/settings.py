@@ -78,6 +78,8 @@ CONFIGURED = (
 )
 """What befalls a quorum that was begun without voters in its log, and has them now; drawn apart."""
 
+LOCAL_CLIENTS_FROM = 10_000
+"""The first seed that may have clients on the host of the replicas."""
 SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
 
@@ -384,9 +386,9 @@ def _clients_of_seed(seed: int) -> dict[str, Any]:
 
 
 def _local_clients_of_seed(seed: int) -> dict[str, Any]:
-    """Return how many of them are on the host of the replicas."""
+    """Return how many of them are on the host of the replicas; a seed of before is the same run."""
     random = Random(seed * 2 + 1 + (1 << 48))
-    if random.random() < 0.6:
+    if seed < LOCAL_CLIENTS_FROM or random.random() < 0.3:
         return {}
     return {
         "local_producers": random.choice((0, 1, 1, 2)),

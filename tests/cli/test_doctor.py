@@ -252,7 +252,7 @@ def test_a_line_is_one_line() -> None:
         ("EPERM", "eventfd2", "HostUnsupported eventfd (waking"),
         ("EPERM", "socketpair", "HostUnsupported SCM_RIGHTS (passing"),
         ("EPERM", "bind", "CannotListen cannot listen on "),
-        ("EPERM", "fdatasync", "StorageError cannot prepare "),
+        ("EPERM", "fdatasync", "FlushFailed cannot prepare "),
         ("EOPNOTSUPP", "fallocate,renameat2,madvise,sched_setaffinity", "True"),
     ],
 )

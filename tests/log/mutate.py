@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -40,8 +41,17 @@ def header(patch: Path, key: str) -> str:
     return value
 
 
+PARSING = threading.Lock()
+"""CPython 3.11 mixes up its depth where two threads make trees at once (SystemError)."""
+
+
 def kernels() -> dict[str, list[str]]:
     """The C sources of each extension, as setup.py has them."""
+    with PARSING:
+        return _kernels()
+
+
+def _kernels() -> dict[str, list[str]]:
     tree = ast.parse((ROOT / "setup.py").read_text())
     wanted = {"MAPPING", "BATCH", "THREAD", "KERNELS"}
     names: dict[str, object] = {}

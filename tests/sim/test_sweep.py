@@ -19,7 +19,15 @@ from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
 from kraftfast.sim.faults.plans import seeds_of
-from kraftfast.sim.settings import AIMED, CHANGES, CONFIGURED, FAULTS, MISTAKES, REACHING
+from kraftfast.sim.settings import (
+    AIMED,
+    CHANGES,
+    CONFIGURED,
+    FAULTS,
+    LOCAL_CLIENTS_FROM,
+    MISTAKES,
+    REACHING,
+)
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (442, 499, 661, 675, *range(545, 565), *range(579, 599))
@@ -88,6 +96,21 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
     assert not idle, f"too little of these; all there was: {total}"
     strikes = (*FAULTS, *AIMED, *REACHING, *CHANGES, *MISTAKES, *CONFIGURED)
     assert all(total[each] for each in strikes), "every fault strikes"
+
+
+def test_clients_on_the_host_of_the_replicas() -> None:
+    """Only later seeds have them: those before are the runs that they were."""
+    seeds = range(LOCAL_CLIENTS_FROM, LOCAL_CLIENTS_FROM + 16)
+    assert not any(Settings.of_seed(seed - 10).local_producers for seed in range(10, 1_000))
+    found = run_on_workers(iter(seeds), float("inf"), os.cpu_count() or 1, True)
+    total: Counter[str] = Counter()
+    for result in found:
+        assert result["ok"], f"--seed {result['seed']} --short: {result['violation']}"
+        total.update(result["counts"])
+    producers = sum(Settings.of_seed(seed, short=True).local_producers for seed in seeds)
+    assert producers > 4 and total["real producers"] >= producers
+    assert total["local questions answered"] and total["local admins: status"]
+    assert total["real names taken"] and total["client_kill"]
 
 
 def test_the_sweep_meets_every_kind_of_quorum(results: list[dict[str, Any]]) -> None:

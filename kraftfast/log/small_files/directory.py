@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
@@ -46,7 +45,7 @@ KAFKA_RAFT = "kafka-raft"
 RECORDS = ("any", KAFKA_RAFT)
 
 
-class MetaProperties(Struct, frozen=True):
+class MetaProperties(NamedTuple):
     """``meta.properties``, version 1."""
 
     cluster_id: str
@@ -54,7 +53,7 @@ class MetaProperties(Struct, frozen=True):
     directory_id: Uuid
 
 
-class LogOptions(Struct, frozen=True):
+class LogOptions(NamedTuple):
     """What was promised about a log when it was formatted; the same on every replica."""
 
     durability: str = "majority"

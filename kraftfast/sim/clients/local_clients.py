@@ -228,7 +228,7 @@ class LocalAsker(LocalClient):
             oracle = world.oracle.snapshots
             require(
                 came_to >= at_least or oracle.follows(came_to, at_least),
-                f"I20: {place} answers for {at_least} with its state at {came_to}",
+                f"I20: {place} was asked for {at_least}, and answers with its state at {came_to}",
             )
             require(
                 digest == oracle.state_at(came_to),
