@@ -47,13 +47,17 @@ assert _HEADER.size == limits.BATCH_HEADER_BYTES
 def _fastest_crc32c() -> Callable[[bytes | memoryview, int], int]:
     """Import it when it is first used: PyPI's takes a tenth of a replica's start."""
     try:
-        from kraftfast.record.checksum import crc32c
+        from kraftfast.record import checksum
+
+        if checksum.crc32c is not crc32c:  # this module stands in for it where none is compiled
+            return checksum.crc32c
     except ImportError:
-        try:
-            from crc32c import crc32c  # type: ignore[assignment]
-        except ImportError:
-            from kraftfast.record.pure_crc import crc32c  # type: ignore[assignment]
-    return crc32c
+        pass
+    try:
+        from crc32c import crc32c as fast
+    except ImportError:
+        from kraftfast.record.pure_crc import crc32c as fast  # type: ignore[assignment]
+    return fast
 
 
 def crc32c(data: bytes | memoryview, value: int = 0) -> int:

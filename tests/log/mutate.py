@@ -16,9 +16,9 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import sys
 import sysconfig
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-import msgspec
-
 from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, uuid_text
 
@@ -49,7 +47,9 @@ def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> 
         }
     if state.superseded:
         fields["votersSuperseded"] = True
-    return msgspec.json.encode(fields)
+    import json  # only where a replica votes, or its directory is read
+
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def seal(data: bytes) -> bytes:
@@ -78,8 +78,10 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
             f"{path} does not match its checksum: epoch or vote may be wrong; {WAY_ON}",
             path,
         )
+    import json
+
     try:
-        fields = msgspec.json.decode(line)
+        fields = json.loads(line)
         version = _integer(fields["data_version"])
         if version not in (0, 1):
             raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
@@ -88,7 +90,7 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
         )
         directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
         superseded = fields.get("votersSuperseded", False) is not False
-    except (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
@@ -104,6 +106,8 @@ def _integer(value: object) -> int:
 
 def static_voter_ids(data: bytes) -> tuple[int, ...] | None:
     """Return the voters that version 0 names, None if it names none; ``data`` must be checked."""
-    voters = msgspec.json.decode(data.split(b"\n", 1)[0]).get("currentVoters") or []
+    import json
+
+    voters = json.loads(data.split(b"\n", 1)[0]).get("currentVoters") or []
     ids = [voter.get("voterId") for voter in voters if isinstance(voter, dict)]
     return tuple(sorted(id for id in ids if type(id) is int)) or None
