@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.client.admin.admin import Admin
+from kraftfast.node.rings import local_door
 from kraftfast.sim.clients.remote_clients import (
     RemoteAdmin,
     RemoteClient,
     RemoteNamed,
     RemoteReader,
 )
+from kraftfast.sim.clients.state_machine import SimStateMachine
 from kraftfast.sim.machines.host import POLLS_MAX
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
-from tests.sim.steps import BESIDE
+from tests.sim.steps import BESIDE, with_snapshots
 
 
 def with_programs() -> Quorum:
@@ -72,6 +75,46 @@ def real_barrier_says_too_little(scene: Scene) -> None:
 def admin_is_told_too_much(scene: Scene) -> None:
     told = SimpleNamespace(high_watermark=1 << 40)
     scene.patch.setattr(Admin, "describe", lambda self, **words: told)
+    scene.world.run(10_000)
+
+
+def with_local_programs() -> Quorum:
+    return with_snapshots(
+        1,
+        snapshot_bytes=4_000,
+        retention_bytes=20_000,
+        local_producers=1,
+        local_admins=1,
+        local_askers=1,
+    )
+
+
+def answers(scene: Scene, query: Callable[..., Any]) -> None:
+    scene.patch.setattr(SimStateMachine, "query", query)
+    scene.world.run(10_000)
+
+
+@plant("I20: {} was asked for {}, and answers with its state at {}", with_local_programs)
+def state_machine_is_behind(scene: Scene) -> None:
+    answers(scene, lambda self, padding=0, more=b"": (0, self.digest, bytes(padding)))
+
+
+@plant("I20: {} answers with what is not the state at {}", with_local_programs)
+def state_machine_says_something_else(scene: Scene) -> None:
+    answers(scene, lambda self, padding=0, more=b"": (self.applied, self.digest ^ 1, b""))
+
+
+@plant("I6: {} tells of {}, committed is {}", with_local_programs)
+def status_claims_too_much(scene: Scene) -> None:
+    real = local_door.status
+    told = {"high_watermark": 1 << 40}
+    scene.patch.setattr(local_door, "status", lambda node: real(node) | told)
+    scene.world.run(10_000)
+
+
+@plant("the quorum calls itself {}", with_local_programs)
+def quorum_has_another_name(scene: Scene) -> None:
+    scene.patch.setattr(Admin, "cluster_id", lambda self, **words: "another")
     scene.world.run(10_000)
 
 

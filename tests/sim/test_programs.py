@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.node.rings import local_door
 from kraftfast.sim.clients.program import Program, SimLock
 from kraftfast.sim.clients.remote_clients import RemoteNamed, RemoteReader
-from kraftfast.sim.clients.state_machine import SimStateMachine
 from kraftfast.sim.machines.tcp import Stream
-from kraftfast.sim.require import Violation
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun
 
@@ -225,30 +222,3 @@ def test_state_machines_are_asked_through_the_doors() -> None:
     counts = made.world.counts
     assert counts["local questions answered"] > 20
     assert counts["local admins: status"] > 5 and counts["local admins: cluster id"] > 5
-
-
-@pytest.mark.parametrize("wrong", ["behind", "other"])
-def test_an_answer_that_is_wrong_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def query(self: SimStateMachine, padding: int = 0, _more: bytes = b"") -> Any:
-        came_to = 0 if wrong == "behind" else self.applied
-        return came_to, self.digest ^ (wrong == "other"), bytes(padding)
-
-    made = asked()
-    made.world.run(500)
-    monkeypatch.setattr(SimStateMachine, "query", query)
-    with pytest.raises(Violation, match="^I20: "):
-        made.world.run(2_000)
-    made.world.close()
-
-
-def test_a_status_that_claims_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = local_door.status
-
-    def status(node: Any) -> dict[str, Any]:
-        return real(node) | {"high_watermark": node.log.end_offset + 1}
-
-    made = asked()
-    monkeypatch.setattr(local_door, "status", status)
-    with pytest.raises(Violation, match="^I6: "):
-        made.world.run(5_000)
-    made.world.close()
