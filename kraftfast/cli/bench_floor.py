@@ -47,13 +47,7 @@ def check(asked: dict[str, Any]) -> None:
     show_default=True,
     help="Commit so many MiB of values.",
 )
-@click.option(
-    "--durability",
-    type=click.Choice(["majority", "memory"]),
-    default="majority",
-    show_default=True,
-    help="With fdatasync by every voter, or with none.",
-)
+@options.flushes
 @click.option(
     "--files",
     type=click.Choice(FILES),

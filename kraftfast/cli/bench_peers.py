@@ -25,13 +25,6 @@ UNMEASURED = 1
 FOLDER = click.Path(path_type=Path)
 
 seconds = options.seconds("How long a run of one program is measured.", SECONDS)
-durability = click.option(
-    "--durability",
-    type=click.Choice(["majority", "memory"]),
-    default="majority",
-    show_default=True,
-    help="With flushes before an acknowledgement, or without any.",
-)
 timeout = click.option(
     "--timeout",
     type=options.SECONDS,
@@ -53,7 +46,7 @@ timeout = click.option(
 @options.below
 @options.record_size
 @seconds
-@durability
+@options.flushes
 @timeout
 @options.as_json
 def run_peer(**asked: Any) -> None:
@@ -125,7 +118,7 @@ def check_peers(asked: dict[str, Any]) -> None:
     show_default=True,
     help="MiB of values that kraftfast and the floor commit where throughput is measured.",
 )
-@durability
+@options.flushes
 @click.option(
     "--kills",
     type=click.IntRange(0, 10_000),

@@ -305,6 +305,13 @@ log_format = click.option(
     type=click.Choice(FORMATS),
     help="Events on stderr, one a line, as text or JSON [text].",
 )
+flushes = click.option(
+    "--durability",
+    type=click.Choice(["majority", "memory"]),
+    default="majority",
+    show_default=True,
+    help="With flushes before an acknowledgement, or without any.",
+)
 below = click.option(
     "--dir", "directory", type=DIRECTORY, help="Measure below this directory [/var/tmp]."
 )

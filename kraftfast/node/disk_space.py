@@ -24,8 +24,8 @@ class DiskSpace:
     """What is known of the room on a replica's disk."""
 
     # full_ms: since when there has been none, -1 if there is. yield_ms: when leadership may be
-    # given up for that. pause_ms: from the last time on. successor: who was to lead then, -1:
-    # nobody yet. look_ms: when to look for the directory.
+    # handed over for that. pause_ms: between the last handover and yield_ms. successor: the replica
+    # to which it was handed last, -1 for none. look_ms: when to look for the directory.
 
     def __init__(self) -> None:
         self.full_ms = self.successor = -1

@@ -119,6 +119,9 @@ KINDS = {
     "child_returned": Kind(
         WARNING, "node", "process {pid}, forked by a state machine, must not return"
     ),
+    "child_failed": Kind(
+        ERROR, "node", "process {pid}, forked by a state machine, ends: {why}", "traceback"
+    ),
     "replica_stopped": Kind(INFO, "node", "stopped"),
     "worker_ended": Kind(WARNING, "node", "process {pid} ended ({code}) -> it is started again"),
     "worker_waits": Kind(WARNING, "node", "it does not run -> it is tried again: {why}"),
@@ -290,7 +293,7 @@ class EventLog:
     # --- what the core decides --------------------------------------------------------------------
 
     def role_changed(self, role: str, epoch: int, leader_id: int) -> None:
-        """Tell of an election, or of a leader that is gone or found."""
+        """Report an election, or that a leader was lost or found."""
         (before, epoch_before, led_by), now = self._role, (role, epoch, leader_id)
         if now == self._role:
             return  # more endpoints of the leader were learnt, say

@@ -79,7 +79,7 @@ class Unanswered:
 
 
 class Failures:
-    """Decides what a failure of a session ends, and tells of it."""
+    """Decides what a failure of a session ends, and reports it."""
 
     # lost: a decision of the core was not carried out in full, so that nothing may go on.
 

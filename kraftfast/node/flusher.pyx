@@ -22,7 +22,7 @@ cdef extern from "flusher.h":
 cdef class Flusher:
     """One flush at a time. ``began_ns``, ``duration_ns``: of the last one that ended.
 
-    ``slowest_ns`` is the longest duration since it was last set to 0, for who tells of it.
+    ``slowest_ns`` is the longest duration since ``Metrics`` last set it to 0.
     ``truncations`` is the log's counter when the flush at hand began (D2).
     """
 

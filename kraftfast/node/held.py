@@ -71,7 +71,9 @@ def _end_child() -> NoReturn:
     elif error is not None:
         import traceback
 
-        traceback.print_exception(error)
+        text = "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}"
+        show_as_text(entry_now("child_failed", pid=os.getpid(), why=why, traceback=text))
     else:
         show_as_text(entry_now("child_returned", pid=os.getpid()))
     os._exit(status)

@@ -14,7 +14,7 @@ WINDOW_MS = 30_000
 NOTE_MS = 200
 """How often what readers of the page look at now and then is stored there."""
 SLOW_FLUSH_NS = 500_000_000
-"""A flush that takes longer is told of: a disk that does its work takes a hundredth of it."""
+"""A flush that takes longer is reported: a disk that works takes a hundredth of that."""
 ELECTING = ("prospective", "candidate")
 ELECTED = ("leader", "follower")
 
@@ -121,7 +121,7 @@ class Metrics:
         )
 
     def _tell(self) -> None:
-        """Tell of what happened where nothing is told: in a flush, in the applier's thread."""
+        """Report what happened in other threads: slow flushes, and a snapshot that was loaded."""
         node = self.node
         slowest_ns = node.flusher.slowest_ns
         if slowest_ns:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
 
-from tests.cli.kit import ROOT
+from tests.cli.kit import ROOT, loaded
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
     """Return bench/kernels/baseline.py as a module."""
-    place = ROOT / "bench" / "kernels" / "baseline.py"
-    spec = importlib.util.spec_from_file_location("kernel_baseline", place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "bench" / "kernels" / "baseline.py")
 
 
 def test_what_became_slower_beside_the_others_is_told(script: Any) -> None:

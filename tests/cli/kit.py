@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import select
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -88,3 +90,13 @@ class Program:
         out, _ = self.process.communicate(timeout=timeout)
         self.log, self._unread = self.log + self._unread + out.decode(), ""
         return self.process.returncode
+
+
+def loaded(path: Path) -> Any:
+    """Return a script of the repository as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from kraftfast.bench.disk import Cell, verdict
 from kraftfast.bench.machine import facts
 from kraftfast.bench.result import Result, Run
 from kraftfast.cli import bench_results, root
-from tests.cli.kit import ROOT, environment, fails, run
+from tests.cli.kit import ROOT, environment, fails, loaded, run
 
 pytestmark = pytest.mark.processes
 
@@ -153,12 +152,7 @@ def test_the_verdict_on_a_disk() -> None:
 @pytest.fixture(scope="module")
 def against() -> Any:
     """Return bench/against_floor.py as a module."""
-    spec = importlib.util.spec_from_file_location("against", ROOT / "bench" / "against_floor.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["against"] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "bench" / "against_floor.py")
 
 
 def test_ratios_and_bars(against: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from kraftfast.bench.result import Result, Run
 from tests.bench.test_peers import LINE
-from tests.cli.kit import ROOT
+from tests.cli.kit import ROOT, loaded
 
 PLACE = ROOT / "docs" / "benchmarks"
 PROGRAM = ROOT / "bench" / "picture.py"
@@ -22,11 +21,7 @@ PROGRAM = ROOT / "bench" / "picture.py"
 @pytest.fixture(scope="module")
 def drawing() -> Any:
     """Return bench/picture.py as a module."""
-    spec = importlib.util.spec_from_file_location("picture", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(PROGRAM)
 
 
 def test_picture_and_table_show_the_results(tmp_path: Path) -> None:

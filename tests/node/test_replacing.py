@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,14 @@ from click.testing import CliRunner
 from kraftfast.cli import reach
 from kraftfast.cli.quorum.reassign import reassign
 from kraftfast.cli.quorum.voters import add_controller, remove_controller
-from kraftfast.errors import DirectoryInUse, ErrorCode, InvalidOption, NotFormatted, RequestRefused
+from kraftfast.errors import (
+    DirectoryInUse,
+    ErrorCode,
+    InvalidOption,
+    NotFormatted,
+    RequestRefused,
+    StorageError,
+)
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.node.storage import description, local_layout, replacing
@@ -310,6 +319,21 @@ def test_the_commands_for_voters_forget_what_was_begun(
         result = CliRunner().invoke(command, [*here, *words], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         assert quorum.begun == {}
+
+
+def test_its_voter_stays_where_no_directory_can_be_made(
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was mounted read-only: the quorum must not lose a voter for it."""
+
+    def refused(**_words: Any) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    shutil.rmtree(quorum.directory(2))
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with pytest.raises(StorageError, match="cannot make a directory in .*: Read-only"):
+        quorum.plan().run(quorum.start, 0.0)
+    assert 2 in quorum.voters and quorum.begun == {}
 
 
 # --- where it is made -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast import limits
+from kraftfast.core.effects import AcknowledgedByAll
 from kraftfast.errors import ErrorCode
 from kraftfast.log.small_files import id_ranges
 from kraftfast.node.tcp.session import REQUESTS_MAX
@@ -53,6 +54,15 @@ def test_what_a_leader_leaves_behind_may_be_committed(asked: Asked) -> None:
     append(asked, asked.sock, a_batch())
     asked.resign()
     assert told(asked, asked.sock)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_what_all_voters_have_is_told_though_its_step_ended_the_leadership(asked: Asked) -> None:
+    """A leader that removed itself: its core knows no high watermark any more."""
+    end_offset = append(asked, asked.sock, a_batch())
+    assert asked.core.high_watermark < end_offset
+    asked.it.node._carry_out([AcknowledgedByAll(end_offset)])
+    error, base_offset = told(asked, asked.sock)
+    assert error == ErrorCode.NONE and base_offset < end_offset
 
 
 def test_a_duplicate_waits_for_the_commit_of_its_original(asked: Asked) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, uuid_text
@@ -47,9 +48,9 @@ def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> 
         }
     if state.superseded:
         fields["votersSuperseded"] = True
-    import json  # only where a replica votes, or its directory is read
+    import msgspec
 
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return msgspec.json.encode(fields)
 
 
 def seal(data: bytes) -> bytes:
@@ -78,10 +79,8 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
             f"{path} does not match its checksum: epoch or vote may be wrong; {WAY_ON}",
             path,
         )
-    import json
-
     try:
-        fields = json.loads(line)
+        fields = _parse(line)
         version = _integer(fields["data_version"])
         if version not in (0, 1):
             raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
@@ -98,6 +97,20 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
     return QuorumState(epoch, leader_id, voted, superseded)
 
 
+def _parse(line: bytes) -> Any:
+    """Return what a line of JSON holds. Raises ValueError."""
+    try:
+        import msgspec
+    except ImportError:  # a plain reader has Python's own library alone
+        import json
+
+        return json.loads(line)
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
 def _integer(value: object) -> int:
     if type(value) is not int:
         raise TypeError
@@ -106,8 +119,6 @@ def _integer(value: object) -> int:
 
 def static_voter_ids(data: bytes) -> tuple[int, ...] | None:
     """Return the voters that version 0 names, None if it names none; ``data`` must be checked."""
-    import json
-
-    voters = json.loads(data.split(b"\n", 1)[0]).get("currentVoters") or []
+    voters = _parse(data.split(b"\n", 1)[0]).get("currentVoters") or []
     ids = [voter.get("voterId") for voter in voters if isinstance(voter, dict)]
     return tuple(sorted(id for id in ids if type(id) is int)) or None

@@ -53,7 +53,7 @@ class Telling:
         self._begin()
 
     def __call__(self, event: str, node_id: int = -1, **fields: Any) -> None:
-        """Tell of an event of this process (``event_log.KINDS``)."""
+        """Report an event of this process (``event_log.KINDS``)."""
         self.tell(entry_now(event, node_id, **fields))
 
     def tell(self, told: Entry) -> None:

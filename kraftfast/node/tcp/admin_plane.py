@@ -119,7 +119,7 @@ class Reassigning:
         self.request.failed(error)
 
     def reply(self, response: Any) -> None:
-        """Reply as the request itself does, and tell of a reassignment that begins or is off."""
+        """Reply as the request itself does; report a reassignment that begins or is cancelled."""
         if response.error is ErrorCode.NONE:
             if self.target is None:
                 self.node.tell("reassignment_cancelled")

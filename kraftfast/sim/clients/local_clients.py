@@ -1,4 +1,4 @@
-"""Producers and admins as they are, on the host of the replicas: over rings and local sockets.
+"""The code of producers and admins, on the host of the replicas: over rings and local sockets.
 
 Each is a process of its own beside the replicas. What is different from those over TCP is how they
 reach a replica: they connect to the socket in its directory, and pass it the memory of two rings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.settings import Settings
 
 PADDING = (0, 0, 100, 40_000)
-"""Bytes of a question and its answer; the last travel as memory files."""
+"""Bytes of a question and of its answer; 40,000 travel as a memory file."""
 RING_BYTES = (1 << 14, 1 << 16, 1 << 20)
 """Capacities of a producer's ring: one holds a few batches only."""
 
@@ -132,9 +132,13 @@ class LocalHost(SimClientHost):
 
 
 class SmallRings(LocalConnector):
-    """With rings that fill up."""
+    """With rings that fill up. ``ring_bytes``: their capacity, a power of two."""
 
-    ring_bytes = 0
+    def __init__(
+        self, program: LocalClient, batch_bytes: int, window: int, ring_bytes: int
+    ) -> None:
+        super().__init__(program.directories(), batch_bytes, window, host=program.host)
+        self.ring_bytes = ring_bytes
 
     def _ring_bytes(self, record_bytes: int) -> int:
         while self.ring_bytes < 4 * record_bytes:
@@ -143,7 +147,7 @@ class SmallRings(LocalConnector):
 
 
 class LocalClient(RemoteClient):
-    """A process beside the replicas, by the kernel's word: it has a number there."""
+    """A process on the host of the replicas, which know its process id."""
 
     pid: int
 
@@ -166,9 +170,7 @@ class LocalClient(RemoteClient):
         return {machine.id: machine.path for machine in self.world.machines}
 
     def connector(self, batch_bytes: int, window: int) -> SmallRings:
-        made = SmallRings(self.directories(), batch_bytes, window, host=self.host)
-        made.ring_bytes = self.world.random.choice(RING_BYTES)
-        return made
+        return SmallRings(self, batch_bytes, window, self.world.random.choice(RING_BYTES))
 
     def way(self) -> LocalWay:
         return LocalWay(self.directories(), host=self.host)
