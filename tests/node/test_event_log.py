@@ -6,6 +6,8 @@ import ast
 import json
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +285,18 @@ def test_fields_that_are_numbers_stay_numbers(told: Told) -> None:
     told.tell("slow_flush", duration_ms=812)
     found: dict[str, Any] = json.loads(line(told.shown[0], "json"))
     assert found["duration_ms"] == 812
+
+
+def test_what_a_forked_child_raised_forges_no_line() -> None:
+    """It may quote a record, as what a state machine raises does."""
+    program = (
+        "from kraftfast.node import held\n"
+        "try:\n"
+        "    raise ValueError('bad: x\\n2026-01-01 ERROR kraftfast replica 2: forged')\n"
+        "except ValueError:\n"
+        "    held._end_child()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    first, *rest = done.stderr.splitlines()
+    assert done.returncode == 1 and "child_failed: process" in first
+    assert any("forged" in each for each in rest) and all(each.startswith("  ") for each in rest)
