@@ -22,7 +22,7 @@ LINES_A_SECOND_MAX = 10
 REPEAT_S = 10
 """How long a warning that is the same as the last one of its event says nothing."""
 MESSAGE_CHARACTERS_MAX = 800
-TRACEBACK_CHARACTERS_MAX = 16_000
+TRACEBACK_BYTES_MAX = 16_000
 INDENT = "  "
 """Before each line of a traceback: no line of it may look like an event."""
 LINE_BYTES_MAX = 4096
@@ -194,7 +194,8 @@ def entry_now(event: str, node_id: int = NO_REPLICA, **fields: Any) -> Entry:
 
 def _bounded(name: str, value: Any) -> Any:
     if name == "traceback":
-        lines = str(value)[-TRACEBACK_CHARACTERS_MAX:].splitlines()
+        data = str(value).encode(errors="replace")[-TRACEBACK_BYTES_MAX:]
+        lines = data.decode(errors="ignore").splitlines()
         return "\n".join(map(_printable, lines))  # it may quote what a record holds
     if isinstance(value, list):
         return [_bounded(name, each) for each in value]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kraftfast.node import event_log
@@ -25,6 +26,7 @@ from kraftfast.node.event_log import (
     entry,
     line,
 )
+from kraftfast.node.processes.supervisor import READY_BYTES_MAX
 from tests.style.sources import ROOT
 
 TELLERS = {"tell": 0, "_tell": 0, "entry_now": 0}
@@ -285,6 +287,15 @@ def test_fields_that_are_numbers_stay_numbers(told: Told) -> None:
     told.tell("slow_flush", duration_ms=812)
     found: dict[str, Any] = json.loads(line(told.shown[0], "json"))
     assert found["duration_ms"] == 812
+
+
+@pytest.mark.parametrize("each", ["x", "\u00e9", "\U0001f600", '"', "\\", "\ud800", "\n"])
+def test_every_event_fits_one_message_to_the_supervisor(each: str) -> None:
+    """What does not is cut by the socket, and the supervisor would hear no more of the worker."""
+    made = entry(0, "state_machine_failed", 1, {"why": each * 99_999, "traceback": each * 99_999})
+    data = msgspec.json.encode({"told": made})
+    assert len(data) < READY_BYTES_MAX
+    assert msgspec.convert(msgspec.json.decode(data)["told"], Entry) == made
 
 
 def test_what_a_forked_child_raised_forges_no_line() -> None:
