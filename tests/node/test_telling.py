@@ -17,9 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kraftfast.errors import FlushFailed
 from kraftfast.node.event_log import Entry, entry_now
-from kraftfast.node.processes import telling
+from kraftfast.node.processes import telling, worker
 from kraftfast.node.processes.line import UNREAD_BYTES_MAX, ToSupervisor, show_as
+from kraftfast.node.processes.supervisor import READY_BYTES_MAX
 from kraftfast.node.processes.telling import WAITING_MAX, Telling, log
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
@@ -324,3 +326,13 @@ def test_events_of_workers_reach_the_program(tmp_path: Path, kept: Kept) -> None
         wait_until(lambda: len(seen("leader_elected")) == 2)
         wait_until(lambda: seen("leader_lost", lost_id=leader))
     assert {each["node_id"] for each in seen("replica_stopped")} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("each", ["x", "\U0001f600", "\ud800", "\x01"])
+def test_why_a_worker_ends_reaches_its_supervisor_however_long(each: str) -> None:
+    """D9: by it the supervisor knows that the worker must not be started again."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert worker._failed(ours, FlushFailed(each * 999_999)) == FlushFailed.exit_code
+        found = msgspec.json.decode(theirs.recv(READY_BYTES_MAX))
+    assert found["type"] == "FlushFailed" and found["error"]

@@ -37,6 +37,8 @@ from kraftfast.node.processes.sibling import fork_sibling
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
+ERROR_BYTES_MAX = 8_000
+"""Of why a worker ends: a message that is cut is none, and the supervisor would start it again."""
 CONFIG = msgspec.json.Decoder(NodeConfig)
 """Made before a sibling is forked, which needs it at once: its types are looked up when it is."""
 
@@ -146,9 +148,10 @@ def _failed(sock: socket.socket, error: KraftfastError) -> int:
     Of a class that only a part knows, its nearest base is named: by that the supervisor judges
     (D9).
     """
+    text = str(error).encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")
     named = (each for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
     try:
-        answer = {"error": str(error), "type": next(named).__name__, "exit_code": error.exit_code}
+        answer = {"error": text, "type": next(named).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
     except OSError:  # the supervisor is gone: only this process knows
         write_line(f"kraftfast: {error}")
