@@ -53,21 +53,33 @@ class MetaProperties(NamedTuple):
     directory_id: Uuid
 
 
-class LogOptions(NamedTuple):
-    """What was promised about a log when it was formatted; the same on every replica."""
+class _LogOptions(NamedTuple):
+    durability: str
+    records: str
+    topic: str
+    topic_id: Uuid
 
-    durability: str = "majority"
-    records: str = "any"
-    topic: str = METADATA_TOPIC
-    topic_id: Uuid = METADATA_TOPIC_ID
 
-    def __post_init__(self) -> None:
-        if self.durability not in DURABILITIES:
-            raise InvalidOption(
-                f"durability must be one of {DURABILITIES}, not {self.durability!r}"
-            )
-        if self.records not in RECORDS:
-            raise InvalidOption(f"records must be one of {RECORDS}, not {self.records!r}")
+class LogOptions(_LogOptions):
+    """What was promised about a log when it was formatted; the same on every replica.
+
+    Raises InvalidOption for a durability or records that there are not.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        durability: str = "majority",
+        records: str = "any",
+        topic: str = METADATA_TOPIC,
+        topic_id: Uuid = METADATA_TOPIC_ID,
+    ) -> LogOptions:
+        if durability not in DURABILITIES:
+            raise InvalidOption(f"durability must be one of {DURABILITIES}, not {durability!r}")
+        if records not in RECORDS:
+            raise InvalidOption(f"records must be one of {RECORDS}, not {records!r}")
+        return super().__new__(cls, durability, records, topic, topic_id)
 
 
 def random_uuid() -> Uuid:
