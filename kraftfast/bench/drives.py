@@ -13,9 +13,9 @@ import numpy as np
 from kraftfast.bench import histograms, load, report
 from kraftfast.bench.inputs import Checker
 from kraftfast.bench.load import Run
-from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts, quantile_us
+from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
 from kraftfast.bench.producing import TogetherChecker, append_together
-from kraftfast.bench.samples import Looking, Sampler
+from kraftfast.bench.samples import Sampler
 from kraftfast.bench.sustained import (
     Cost,
     Timeline,
@@ -24,6 +24,7 @@ from kraftfast.bench.sustained import (
     cpu_s_per_million,
     machine_stolen_s,
 )
+from kraftfast.link.percentiles import quantile_us
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Of the measured maximum: the rates of ``load`` where none are named."""
@@ -94,7 +95,7 @@ class Drive:
         if not self.asked.get("samples"):
             return load.throughput(self.producer, self.rows, *self.bounds), {}
         sampler = Sampler(self.views)
-        done = load.throughput(self.producer, self.rows, *self.bounds, Looking(sampler))
+        done = load.throughput(self.producer, self.rows, *self.bounds, sampler.looking())
         sampler.write(self.asked["samples"])
         return done, {}
 
@@ -201,7 +202,7 @@ def _of_batches(producer: Any) -> dict[str, Any]:
     """Return the mean time of a batch, and the 95th percentile, microseconds."""
     counts = np.frombuffer(producer.latencies.commit_buckets(), np.uint64)
     measured = producer.latencies.commit_latency()
-    p95_us = min(quantile_us(counts, 0.95), measured["max_us"])  # not the top of a bucket
+    p95_us = min(quantile_us(counts, 0.95) or 0.0, measured["max_us"])  # no top of a bucket
     return {"mean_us": round(measured["mean_us"], 1), "p95_us": round(p95_us, 1)}
 
 

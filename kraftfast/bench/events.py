@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kraftfast.bench.looking import looking
 from kraftfast.client.event_reader import EventReader
 from kraftfast.client.local import ask
 from kraftfast.errors import NoQuorum, PeerGone, TimedOut
@@ -96,7 +96,6 @@ class Collector:
         self.missing: dict[int, str] = {}
         self.recording: Recording | None = None
         self._sources: list[_Source] = []
-        self._done = threading.Event()
 
     @contextmanager
     def collecting(self) -> Iterator[Collector]:
@@ -104,14 +103,8 @@ class Collector:
         try:
             self._open()
             began_ns = time.monotonic_ns()
-            thread = threading.Thread(target=self._look_on, name="kraftfast-events", daemon=True)
-            thread.start()
-            try:
+            with looking(self._look, LOOK_S, "kraftfast-events"):
                 yield self
-            finally:
-                self._done.set()
-                thread.join()
-            self._look()
             found = [each.recorded() for each in self._sources]
             self.recording = Recording(found, began_ns, time.monotonic_ns())
         finally:
@@ -135,10 +128,6 @@ class Collector:
             events = self.latencies.record()
             source = _Source("producer", 0, os.getpid(), events.view(), events.end)
             self._sources.append(source)
-
-    def _look_on(self) -> None:
-        while not self._done.wait(LOOK_S):
-            self._look()
 
     def _look(self) -> None:
         for each in self._sources:

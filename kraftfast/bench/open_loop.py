@@ -16,6 +16,7 @@ import numpy as np
 
 from kraftfast.bench.load import TIMEOUT_S, Latency, Run, percentiles, settle
 from kraftfast.errors import TimedOut
+from kraftfast.link.percentiles import QUANTILES, quantile_us
 from kraftfast.link.stats import bucket_tops
 
 HELD = 0.97
@@ -27,7 +28,6 @@ LOOK_S = 0.001
 LATE_MAX = 1.2
 """Of the time for a rate: what was not handed over by then is not, the rate was not held."""
 CHUNK_RECORDS = 1 << 20
-QUANTILES = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999, "max_us": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,8 @@ def _service(run: Run) -> dict[str, float | None]:
 
 def of_counts(counts: Any) -> dict[str, float | None]:
     """Return the percentiles of counts by bucket, microseconds."""
-    measured = {name: quantile_us(counts, q) for name, q in QUANTILES.items()}
+    measured: dict[str, Any] = {name: quantile_us(counts, q) for name, q in QUANTILES.items()}
     return {**percentiles({"count": int(counts.sum())} | measured), "max_us": measured["max_us"]}
-
-
-def quantile_us(counts: Any, quantile: float) -> float:
-    """Return the time that so large a share of counts by bucket does not exceed, microseconds."""
-    passed = np.cumsum(counts)
-    at = int(np.searchsorted(passed, quantile * int(passed[-1]) * (1 - 1e-12)))
-    tops = bucket_tops()
-    return round(tops[min(at, len(tops) - 1)] / 1000, 1)
 
 
 class Commits:

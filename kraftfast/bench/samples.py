@@ -7,14 +7,16 @@ bucket of a stage's histogram (1.6 %) since the look before.
 
 from __future__ import annotations
 
-import threading
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from kraftfast.bench.looking import looking
 from kraftfast.errors import InputError, InvalidOption, StorageError
-from kraftfast.link.stats import STAGES, bucket_tops
+from kraftfast.link.percentiles import TOPS_US
+from kraftfast.link.stats import STAGES
 
 LOOK_S = 0.05
 FIELDS = ("at_us", "commit", "stage", "replica", "us", "count")
@@ -34,7 +36,6 @@ class Sampler:
     def __init__(self, views: dict[int, Any]) -> None:
         self.views = views
         self.rows: list[tuple[int, int, str, int, float, int]] = []
-        self._tops = np.array(bucket_tops(), np.float64) / 1000
         self._began = time.perf_counter()
         self._totals = {
             (id, stage): view.total(stage) for id, view in views.items() for stage in STAGES
@@ -56,7 +57,7 @@ class Sampler:
             if came == 1:
                 us = (total[1] - before[1]) / 1000
                 self.rows.append((at_us, commit, stage, id, us, 1))
-                bucket = min(int(np.searchsorted(self._tops, us)), len(self._tops) - 1)
+                bucket = min(int(np.searchsorted(TOPS_US, us)), len(TOPS_US) - 1)
                 self._buckets[id, stage][bucket] += 1
             elif came > 1:
                 self._spread(at_us, commit, stage, id)
@@ -67,8 +68,12 @@ class Sampler:
         grown = np.maximum(now, self._buckets[id, stage]) - self._buckets[id, stage]
         self._buckets[id, stage] = now
         for bucket in np.flatnonzero(grown):
-            us = float(self._tops[bucket])
+            us = float(TOPS_US[bucket])
             self.rows.append((at_us, commit, stage, id, us, int(grown[bucket])))
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look now and then while the ``with`` block runs."""
+        return looking(self.look, LOOK_S, "kraftfast-samples")
 
     def write(self, path: str) -> None:
         """Write all rows as a Parquet file. Raises InvalidOption without pyarrow, StorageError."""
@@ -90,28 +95,6 @@ def parquet() -> Any:
     except ImportError:
         raise InvalidOption("--samples needs pyarrow: pip install 'kraftfast[arrow]'") from None
     return pyarrow, pyarrow.parquet
-
-
-class Looking:
-    """Looks now and then, in a thread, while the ``with`` block runs."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="kraftfast-samples", daemon=True)
-
-    def _look(self) -> None:
-        while not self._done.wait(LOOK_S):
-            self.sampler.look()
-
-    def __enter__(self) -> Looking:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self.sampler.look()
 
 
 def check_target(path: str) -> None:

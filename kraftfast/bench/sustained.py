@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.link.stats import bucket_tops
+from kraftfast.bench.looking import looking
+from kraftfast.link.percentiles import quantile_us
 
 LOOK_S = 1.0
 RECORDS_PER_MILLION = 1e6
@@ -137,8 +137,6 @@ class Timeline:
     def __init__(self, producer: Any, views: list[Any]) -> None:
         self.producer, self.views = producer, views
         self.seconds: list[Second] = []
-        self._tops = np.array(bucket_tops(), np.float64) / 1000
-        self._done = threading.Event()
 
     @contextmanager
     def looking(self) -> Iterator[Timeline]:
@@ -146,18 +144,8 @@ class Timeline:
         self._began = self._at = time.perf_counter()
         self._buckets, self._watermark = self._counted(), self._committed()
         self._epoch, self._flushes = self._word("epoch"), self._all_flushes()
-        thread = threading.Thread(target=self._look_on, name="kraftfast-timeline", daemon=True)
-        thread.start()
-        try:
+        with looking(self._look, LOOK_S, "kraftfast-timeline"):
             yield self
-        finally:
-            self._done.set()
-            thread.join()
-            self._look()
-
-    def _look_on(self) -> None:
-        while not self._done.wait(max(0.0, self._at + LOOK_S - time.perf_counter())):
-            self._look()
 
     def _look(self) -> None:
         now, buckets, watermark = time.perf_counter(), self._counted(), self._committed()
@@ -170,8 +158,8 @@ class Timeline:
                 round(now - self._began, 3),
                 round(rate, 1),
                 batches,
-                self._quantile(came, batches, 0.999),
-                self._quantile(came, batches, 1.0),
+                quantile_us(came, 0.999),
+                quantile_us(came, 1.0),
                 epoch - self._epoch,
                 max(0, flushes - self._flushes),
             )
@@ -192,12 +180,6 @@ class Timeline:
 
     def _all_flushes(self) -> int:
         return sum(int(view["flushes"]) for view in self.views)
-
-    def _quantile(self, came: Any, count: int, quantile: float) -> float | None:
-        if not count:
-            return None
-        at = int(np.searchsorted(np.cumsum(came), quantile * count * (1 - 1e-12)))
-        return round(float(self._tops[min(at, len(self._tops) - 1)]), 1)
 
 
 def machine_stolen_s() -> float:

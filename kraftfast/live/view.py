@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.link.stats import STAGES, bucket_tops
+from kraftfast.link.percentiles import QUANTILES, TOPS_US, quantile_us
+from kraftfast.link.stats import STAGES
 from kraftfast.live.pages import NS_PER_S, Sample
 from kraftfast.live.readiness import why_not_ready
 
-TOPS_US = np.array(bucket_tops(), np.float64) / 1000
-QUANTILES = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999, "max_us": 1.0}
 FLUSHES = ("leader_flush", "follower_flush")
 
 
@@ -146,15 +145,6 @@ def grown(before: Sample | None, after: Sample, stage: str) -> Any:
     now = np.frombuffer(after.stages[stage].buckets, np.uint64)
     then = np.frombuffer(before.stages[stage].buckets, np.uint64)
     return np.maximum(now, then) - then
-
-
-def quantile_us(counts: Any, quantile: float) -> float | None:
-    """Return a quantile of bucket counts, microseconds; None of nothing."""
-    total = int(counts.sum())
-    if not total:
-        return None
-    at = int(np.searchsorted(np.cumsum(counts), quantile * total * (1 - 1e-12)))
-    return round(float(TOPS_US[min(at, len(TOPS_US) - 1)]), 1)
 
 
 def stage_view(pairs: list[tuple[Sample | None, Sample]], stage: str) -> StageView:

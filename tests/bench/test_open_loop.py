@@ -7,10 +7,11 @@ import pytest
 
 from kraftfast.bench.inputs import Rows
 from kraftfast.bench.load import Latency, Run
-from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts, quantile_us
+from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import KraftfastError, TimedOut
+from kraftfast.link.percentiles import quantile_us
 from kraftfast.link.stats import bucket_tops
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -37,6 +38,7 @@ def test_a_response_begins_when_the_record_was_due() -> None:
     assert us == pytest.approx(expected, rel=0.02)
     assert of_counts(counts)["max_us"] == pytest.approx(11_000, rel=0.02)
     assert quantile_us(counts, 0.5) == pytest.approx(6000, rel=0.02)
+    assert quantile_us(0 * counts, 0.5) is None
 
 
 @pytest.mark.parametrize(
