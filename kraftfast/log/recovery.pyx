@@ -239,6 +239,8 @@ class Recovery:
         self.check_log_start()
         if self.phantom_tail != self.stored_phantom_tail:
             marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.phantom_tail)
+        elif self.phantom_tail is not None:  # a start that was killed may have named it just now
+            self.disk.sync_directory(self.directory.path)
         if not self.anew:
             self._store_epochs()
         self._cut_after(self.keep)

@@ -339,6 +339,28 @@ def test_a_phantom_tail_is_on_disk_before_anything_is_cut() -> None:
                 assert again.recovered.phantom_tail == OffsetAndEpoch(8, 1)
 
 
+def test_a_phantom_tail_that_a_killed_start_named_outlives_its_cut() -> None:
+    for killed_at in range(60):
+        killed = Home("/replica", CrashDisk())
+        killed.open()
+        lose_unflushed(killed, 3, 5)
+        disk = killed.disk
+        disk.cut_at = len(disk.steps) + killed_at
+        try:
+            killed.open()
+            return  # no further step: it was opened whole
+        except PowerCut:  # of this process alone: the machine goes on
+            disk.cut_at = -1
+        disk.locks.clear()
+        next_one = Home("/replica", disk)
+        assert next_one.open().end_offset == 3
+        assert next_one.recovered.phantom_tail == OffsetAndEpoch(8, 1)
+        for after in cuts(disk, killed_at):
+            again = Home("/replica", after)
+            assert again.open().end_offset == 3
+            assert again.recovered.phantom_tail == OffsetAndEpoch(8, 1), disk.steps[-40:]
+
+
 # --- files that do not belong, or are not there ---
 
 
