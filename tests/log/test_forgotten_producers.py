@@ -107,6 +107,26 @@ def test_since_when_every_name_is_known(tmp_path: Path) -> None:
         twin.check()
 
 
+def test_a_higher_limit_brings_no_forgotten_name_back(tmp_path: Path) -> None:
+    """An operator who raises it, since names are refused, must not have them begin again."""
+    with a_twin(tmp_path) as twin:
+        offsets = []
+        for number, id in enumerate(NAMED[:5]):
+            offsets.append(twin.log.end_offset)
+            twin.name(f"name {number}", id, 0, True)
+        state = twin.log.producers.encode()
+    raised = Producers(1000)
+    raised.load(offsets[-1] + 1, state)
+    assert raised.named("name 0") is None and raised.names_since == offsets[2]
+
+
+def test_a_name_that_ran_out_of_epochs_is_not_forgotten(tmp_path: Path) -> None:
+    with a_twin(tmp_path) as twin:
+        for epoch, id in zip((32765, 32766, 0), NAMED, strict=False):
+            twin.name("name", id, epoch, True)
+        assert twin.log.producers.forgotten and twin.log.producers.names_since == 0
+
+
 def test_ids_that_nobody_can_have_been_given(tmp_path: Path) -> None:
     """One of them, once forgotten, would have all that come after it refused."""
     with a_twin(tmp_path) as twin:

@@ -9,12 +9,14 @@ of others; of all other forgotten ids of a kind the highest epoch is known.
 
 from __future__ import annotations
 
-from kraftfast.log.small_files.id_ranges import KINDS, OF_A_CLOCK, can_be_given, kind_of
+from kraftfast.log.small_files.id_ranges import KINDS, NAMED, OF_A_CLOCK, can_be_given, kind_of
 
 APART_MAX = 32
 """I25: ids of each kind whose epochs are kept one by one."""
 ID_LAST = 2**63 - 2  # so that one more can be written down
 EPOCHS_MAX = 0x7FFF
+RAN_OUT = EPOCHS_MAX - 2
+"""From this epoch on a name gets another id: the one before is forgotten, the name is not."""
 
 
 class Forgotten:
@@ -51,6 +53,13 @@ class Forgotten:
         if id <= self.ids[kind]:
             return epoch > max(self.epochs[kind], self.apart[kind].get(id, -1))
         return can_be_given(id, leader_epoch)
+
+    def may_hold_names(self) -> bool:
+        """Return whether one may have had a name that went with it. Such are of ``NAMED`` ids.
+
+        It does not depend on how many producers are remembered now: that limit may be raised.
+        """
+        return self.epochs[NAMED] >= 0 or any(of < RAN_OUT for of in self.apart[NAMED].values())
 
     # --- as numbers, each from -1 -----------------------------------------------------------------
 

@@ -205,9 +205,10 @@ cdef class Producers:
         """A name that was used at this offset or later is known; 0: none was ever forgotten.
 
         The one that was silent longest is forgotten first, and one too many is forgotten at a
-        time: while fewer names than that are known, none was.
+        time: while fewer names than that are known, none was, unless more could be since.
         """
-        if not self.forgotten or len(self.named_ones) < self.producers_max - 1:
+        full = self.forgotten and len(self.named_ones) >= self.producers_max - 1
+        if not full and not self.forgotten.may_hold_names():
             return 0
         return next((each.touched_offset for each in self.named_ones.values()), 2**63 - 1)
 
