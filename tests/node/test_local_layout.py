@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,38 @@ def test_replicas_that_are_made_at_once_are_all_described(tmp_path: Path) -> Non
     assert sorted(read_description(path).added) == [*ids]
     found = [read_meta(Disk(), os.path.join(path, str(id))).directory_id for id in ids]
     assert made == [*found, *found]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_no_call_goes_on_after_an_interruption(
+    begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may come while a thread is started: it has ended then, or makes no call later."""
+    begun, steps, late = threading.Event(), [], []
+
+    def call() -> None:
+        steps.append("begins")
+        begun.set()
+        time.sleep(0.1)
+        steps.append("ends")
+
+    real_start = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if begins:
+            real_start(thread)
+            assert begun.wait(20)
+        else:
+            late.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        local_layout.at_once([call])
+    assert steps == ["begins", "ends"] * begins
+    for thread in late:
+        thread.run()
+    assert steps == ["begins", "ends"] * begins
 
 
 def test_the_next_id_is_given_once(tmp_path: Path) -> None:

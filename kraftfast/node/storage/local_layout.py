@@ -277,21 +277,37 @@ def format_quorum(
 def at_once(calls: Iterable[Callable[[], object]]) -> None:
     """Make calls that wait for the disk, each in a thread. Raises what the first that fails does.
 
-    All of them have ended then, also where this thread is interrupted.
+    All of them have ended then, also where this thread is interrupted: one that comes late makes no
+    call. (A signal may interrupt ``Thread.start``, which leaves a thread that cannot be joined.)
     """
     errors: list[BaseException] = []
+    changed = threading.Condition()
+    under_way, abandoned = 0, False
 
     def make(call: Callable[[], object]) -> None:
+        nonlocal under_way
+        with changed:
+            if abandoned:
+                return
+            under_way += 1
         try:
             call()
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
+        with changed:
+            under_way -= 1
+            changed.notify()
 
     threads = [threading.Thread(target=make, args=(call,)) for call in calls]
-    with contextlib.ExitStack() as ends:
+    try:
         for thread in threads:
             thread.start()
-            ends.callback(thread.join)
+        for thread in threads:
+            thread.join()
+    finally:
+        with changed:
+            abandoned = True
+            changed.wait_for(lambda: not under_way)
     if errors:
         raise errors[0]
 
