@@ -78,6 +78,15 @@ def fill(quorum: LocalQuorum, mib: int) -> int:
     return int(offset) + 1
 
 
+def fill_for(quorum: LocalQuorum, snapshots: int) -> int:
+    """Until there are so many, one by one: a busy machine makes one of several; as ``fill``."""
+    end = 0
+    for number in range(snapshots):
+        end = fill(quorum, 2)
+        until(lambda number=number: len(made(quorum)) > number)
+    return end
+
+
 def append_one(quorum: LocalQuorum) -> int:
     """The offset behind it, applied."""
     with quorum.producer(timeout=TIMEOUT_S) as producer:
@@ -99,8 +108,7 @@ def until(condition: Callable[[], Any]) -> None:
 # covers: testCreateSnapshotInMiddleOfBatch
 def test_a_snapshot_ends_where_a_batch_ends(tmp_path: Path) -> None:
     with one_replica(tmp_path) as quorum:
-        end = fill(quorum, 4)
-        until(lambda: len(made(quorum)) >= 2)
+        end = fill_for(quorum, 2)
         with LogReader(log_path(quorum)) as reader:
             found = list(reader.batches(0, end))
             ends = {batch.last_offset + 1: batch.leader_epoch for batch in found}
@@ -120,8 +128,7 @@ def test_one_is_made_by_time(tmp_path: Path) -> None:
 # covers: testDeleteSnapshots
 def test_nothing_goes_below_the_limit(tmp_path: Path) -> None:
     with one_replica(tmp_path) as quorum:
-        fill(quorum, 6)
-        until(lambda: len(made(quorum)) >= 3)
+        fill_for(quorum, 3)
         time.sleep(1.2)  # it has looked
         assert len(made(quorum)) >= 3
         assert quorum.status(1)["log_start_offset"] == 0
@@ -165,10 +172,12 @@ def test_what_is_told_of_the_newest(tmp_path: Path) -> None:
 
         before = time.monotonic()
         assert told()["LatestSnapshotGeneratedBytes"] == 0
-        fill(quorum, 4)
-        until(lambda: len(made(quorum)) >= 3)
-        newest = Path(snapshot_path(log_path(quorum), made(quorum)[-1]))
-        until(lambda: told()["LatestSnapshotGeneratedBytes"] == newest.stat().st_size)
+        fill_for(quorum, 3)
+
+        def newest() -> Path:
+            return Path(snapshot_path(log_path(quorum), made(quorum)[-1]))
+
+        until(lambda: told()["LatestSnapshotGeneratedBytes"] == newest().stat().st_size)
         age_ms = told()["LatestSnapshotGeneratedAgeMs"]
         assert 0 <= age_ms <= (time.monotonic() - before) * 1000
         time.sleep(0.05)
