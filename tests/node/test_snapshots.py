@@ -82,7 +82,7 @@ def fill_for(quorum: LocalQuorum, snapshots: int) -> int:
     """Until there are so many, one by one: a busy machine makes one of several; as ``fill``."""
     end = 0
     for number in range(snapshots):
-        end = fill(quorum, 2)
+        end = fill(quorum, 1)  # for which one is due, and none after it
         until(lambda number=number: len(made(quorum)) > number)
     return end
 
