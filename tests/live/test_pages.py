@@ -39,8 +39,11 @@ def of(pages: Pages, id: int) -> Sample:
 
 def test_what_the_replicas_have_done(quorum: LocalQuorum, pages: Pages) -> None:
     leader = quorum.wait_leader()
-    used = lambda: all(each.process and each.process.cpu_s > 0 for each in pages.samples())  # noqa: E731
-    wait_until(used)  # counted in hundredths of a second
+
+    def used() -> bool:  # it is counted in hundredths of a second
+        return all(each.process and each.process.cpu_s > 0 for each in pages.samples())
+
+    wait_until(used)
     samples = pages.samples()
     assert [each.id for each in samples] == [1, 2, 3]
     assert [each.id for each in samples if each.role == "leader"] == [leader]
