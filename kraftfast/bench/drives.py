@@ -202,7 +202,7 @@ def _of_batches(producer: Any) -> dict[str, Any]:
     """Return the mean time of a batch, and the 95th percentile, microseconds."""
     counts = np.frombuffer(producer.latencies.commit_buckets(), np.uint64)
     measured = producer.latencies.commit_latency()
-    p95_us = min(quantile_us(counts, 0.95) or 0.0, measured["max_us"])  # no top of a bucket
+    p95_us = min(quantile_us(counts, 0.95) or 0.0, measured["max_us"])  # a bucket's top is above
     return {"mean_us": round(measured["mean_us"], 1), "p95_us": round(p95_us, 1)}
 
 

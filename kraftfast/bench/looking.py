@@ -12,7 +12,7 @@ from contextlib import contextmanager
 def looking(look: Callable[[], object], every_s: float, name: str) -> Iterator[None]:
     """Call ``look`` every so many seconds, in a thread of that name, while the block runs.
 
-    And once more after it, in the caller's thread, whose error that one's is.
+    Call it once more after the block, in the caller's thread, unless the block raised.
     """
     done = threading.Event()
 

@@ -160,7 +160,7 @@ def test_kafka_follows_and_votes_in_a_quorum_of_ours(
     client_log = logging.getLogger("client")  # shown where the test fails
     client_log.setLevel(logging.DEBUG)
     asked = {"bootstrap.servers": f"127.0.0.1:{ports[0]}", "debug": "broker,metadata,msg"}
-    for _ in range(4):  # librdkafka may ask Kafka's controller for the topic, and nobody else then
+    for _ in range(4):  # a client may ask only Kafka's controller for the topic, in vain
         producer = confluent_kafka.Producer(asked, logger=client_log)
         topic = "__cluster_metadata"
         producer.produce(topic, b"hello", on_delivery=lambda *told: refused.append(told))

@@ -57,7 +57,7 @@ def test_what_a_leader_leaves_behind_may_be_committed(asked: Asked) -> None:
 
 
 def test_what_all_voters_have_is_told_though_its_step_ended_the_leadership(asked: Asked) -> None:
-    """A leader that removed itself: its core knows no high watermark any more."""
+    """A leader that removed itself has resigned: its core no longer has a high watermark."""
     end_offset = append(asked, asked.sock, a_batch())
     assert asked.core.high_watermark < end_offset
     asked.it.node._carry_out([AcknowledgedByAll(end_offset)])

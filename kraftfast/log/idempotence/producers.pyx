@@ -205,7 +205,7 @@ cdef class Producers:
         """A name that was used at this offset or later is known; 0: none was ever forgotten.
 
         The one that was silent longest is forgotten first, and one too many is forgotten at a
-        time: while fewer names than that are known, none was, unless more could be since.
+        time: while fewer names than that are known, none was, unless the limit was raised since.
         """
         full = self.forgotten and len(self.named_ones) >= self.producers_max - 1
         if not full and not self.forgotten.may_hold_names():
