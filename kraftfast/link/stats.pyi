@@ -5,6 +5,7 @@ from kraftfast.link.memory_file import MemoryFile
 
 FILE_BYTES: int
 PAGES_BYTES: int
+FILE_NAME: str
 ROLES: tuple[str, ...]
 STAGES: tuple[str, ...]
 WORDS: dict[str, int]
@@ -14,6 +15,7 @@ TROUBLES: tuple[str, ...]
 class Stats:
     file: MemoryFile
     recorder: Events | None
+    def __init__(self, file: MemoryFile | None = None) -> None: ...
     def put(self, word: str, value: int) -> None: ...
     def note(self, values: dict[str, int]) -> None: ...
     def record(self) -> Events: ...
