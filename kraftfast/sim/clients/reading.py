@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.world import World
 
-WAYS = "batches", "records", "read", "follow"
+WAYS = "batches", "records", "read"
+FOLLOWS_SHARE = 0.25
+LEAVES_SHARE = 0.02
+"""How often a program turns away from a consumer that would go on for ever."""
 READS_MAX = 20
 WAIT_S = 0.2
 CATCH_UP_MS = 20_000
@@ -46,11 +49,12 @@ class Reading(RemoteClient):
 
     # position: what the program noted; below it everything was handed out, or is gone.
     # consumer: of now; it may know of control records behind that.
+    # _decoded: base offset and records of one committed batch, None for control records.
     # chance: of its own, so that a run without consumers draws what it drew before.
 
     position: int
     consumer: RecordStream | None = None
-    _decoded: tuple[int, dict[int, Any]] = -1, {}
+    _decoded: tuple[int, list[Any]] = -1, []
 
     def __init__(self, world: World, id: int) -> None:
         self.chance = Random((world.seed << 16) + id)
@@ -77,10 +81,10 @@ class Reading(RemoteClient):
         if self.chance.random() < 0.1:
             self.position = 0  # a program without a memory
         try:
-            way = self.chance.choice(WAYS)
-            self.consumer = self.made(way == "follow")
+            follow = self.chance.random() < FOLLOWS_SHARE
+            self.consumer = self.made(follow)
             for _ in range(self.chance.randint(1, READS_MAX)):
-                self._read(way, self.consumer)
+                self._read("records" if follow else self.chance.choice(WAYS), self.consumer)
                 self.done()
         except OffsetOutOfRange as error:
             self._told_to_go_on(error.log_start_offset)
@@ -100,7 +104,7 @@ class Reading(RemoteClient):
         return any(each.rotten for each in self.world.machines)
 
     def _read(self, way: str, consumer: RecordStream) -> None:
-        if way in ("batches", "records") and not consumer.wait(timeout=WAIT_S):
+        if way != "read" and not consumer.wait(timeout=WAIT_S):
             return
         if way == "batches":
             for batch in consumer.batches():
@@ -110,6 +114,8 @@ class Reading(RemoteClient):
         else:
             for record in consumer:
                 self.take_record(record)
+                if consumer.follow and self.chance.random() < LEAVES_SHARE:
+                    return
         self.position = max(self.position, consumer.position)
 
     def _read_some(self, consumer: RecordStream) -> None:
@@ -160,7 +166,7 @@ class Reading(RemoteClient):
         )
         told = record.key, record.value, record.timestamp
         require(
-            told == self._decoded[1][record.offset],
+            told == self._decoded[1][expected - self._decoded[0]],
             f"I20: a consumer is given another record at {record.offset} than was committed",
         )
         self.position = record.offset + 1
@@ -182,12 +188,10 @@ class Reading(RemoteClient):
         while offset < end:
             if not self._decoded[0] <= offset < self._decoded[0] + len(self._decoded[1]):
                 (batch,) = pure.batches(self._committed_bytes(offset))
-                records = {
-                    each.offset: None if batch.is_control else (each.key, each.value, each.timestamp)
-                    for each in batch.records()
-                }
+                told = [(each.key, each.value, each.timestamp) for each in batch.records()]
+                records = [None if batch.is_control else each for each in told]
                 self._decoded = batch.base_offset, records
-            if self._decoded[1][offset] is not None:
+            if self._decoded[1][offset - self._decoded[0]] is not None:
                 return offset
             offset = self._decoded[0] + len(self._decoded[1])
         return -1
@@ -233,7 +237,7 @@ class ReadingHost(LocalHost):
 class LocalReading(LocalClient, Reading):
     """From the segments of a replica of this host. Power that goes takes its readers with it."""
 
-    host: ReadingHost
+    host: Any  # a ReadingHost
 
     def begin_anew(self) -> None:
         super().begin_anew()
@@ -295,14 +299,19 @@ class LocalWatcher(LocalClient, Reading):
 
 
 def check_caught_up(world: World, end: int) -> None:
-    """L2: every consumer comes to the end of a log that is at rest."""
+    """L2: every consumer comes to the end of a log that is at rest, at some moment."""
     readers = [each for each in world.programs if isinstance(each, Reading)]
-    behind = [each for each in readers if each.reached < end]
-    if behind:
-        world.run(CATCH_UP_MS, lambda: all(each.reached >= end for each in behind))
-    for each in readers:
+    behind = list(readers)
+
+    def everybody() -> bool:
+        behind[:] = [each for each in behind if each.reached < end]
+        return not behind
+
+    if not everybody():
+        world.run(CATCH_UP_MS, everybody)
+    for each in behind:
         require(
-            each.reached >= end,
+            False,
             f"L2: {type(each).__name__} {each.id} comes to {each.reached} only; {end} is committed",
         )
     world.counts["consumers that have everything"] += len(readers)
