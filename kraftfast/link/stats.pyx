@@ -30,7 +30,6 @@ cdef uint64_t MAGIC = 0x3153544154534B46
 cdef size_t WORDS_BYTES = 4096
 FILE_BYTES = WORDS_BYTES + S_COUNT * sizeof(kf_histogram)
 PAGES_BYTES = -(-FILE_BYTES // 4096) * 4096
-FILE_NAME = "kraftfast-stats"
 
 ROLES = (
     "unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer",
@@ -75,10 +74,11 @@ MARKS = {"high_watermark": E_HIGH_WATERMARK, "role": E_ROLE, "epoch": E_EPOCH}
 
 
 cdef class Stats:
-    """The writer's side, in a sealed memory file (``file``), of ``PAGES_BYTES``."""
+    """The writer's side, in a sealed memory file (``file``) of ``local``, or of this host."""
 
-    def __init__(self, file=None):
-        self.file = MemoryFile(FILE_NAME, PAGES_BYTES) if file is None else file
+    def __init__(self, local=None):
+        make = MemoryFile if local is None else local.memory_file
+        self.file = make("kraftfast-stats", PAGES_BYTES)
         cdef Hold held = hold(self.file.memory, writable=True)
         self.words = <uint64_t *>held.data
         self.stages = <kf_histogram *>(held.data + WORDS_BYTES)

@@ -16,7 +16,7 @@ from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, RecordTooLarge
-from kraftfast.link.stats import FILE_NAME, PAGES_BYTES, ROLES, Stats
+from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
@@ -72,8 +72,7 @@ class Node:
         self.key = ReplicaKey(config.node_id, meta.directory_id)
         self.durability, self.witness = options.durability, is_witness(options.records)
         self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
-        self.doorbell = host.doorbell()
-        self.stats = Stats(host.local.memory_file(FILE_NAME, PAGES_BYTES))
+        self.doorbell, self.stats = host.doorbell(), Stats(host.local)
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
         self.intake = Intake()
