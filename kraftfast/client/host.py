@@ -11,12 +11,15 @@ import threading
 import time
 from _thread import allocate_lock
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftfast.client.clock import Clock
 from kraftfast.client.producer.stream import Stream
 from kraftfast.link.kernel import LOCAL, Eventfd
 from kraftfast.link.ports import Local, Waker
+
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
 
 
 class Thread(Protocol):
@@ -39,6 +42,10 @@ class Host(Protocol):
     """For compiled code."""
     local: Local
     """The replicas of this host."""
+
+    @property
+    def disk(self) -> Disk:
+        """Return what their logs are read from."""
 
     def monotonic(self) -> float:
         """Return the time since some moment, seconds; it never falls."""
@@ -67,6 +74,9 @@ class Host(Protocol):
     def poller(self) -> Any:
         """Return what waits for descriptors, as ``select.epoll`` makes it."""
 
+    def poll(self) -> Any:
+        """Return the same without a descriptor of its own, as ``select.poll`` makes it."""
+
     def waker(self) -> Waker:
         """Return a descriptor that ends the wait of another thread. Raises OSError."""
 
@@ -84,8 +94,15 @@ class KernelHost:
     lock = staticmethod(allocate_lock)
     reentrant_lock = staticmethod(threading.RLock)
     poller = staticmethod(select.epoll)
+    poll = staticmethod(select.poll)
     stream = Stream
     waker = Eventfd
+
+    @property
+    def disk(self) -> Disk:
+        from kraftfast.log.disk import DISK  # which those that read no log do without
+
+        return DISK
 
     def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
         return threading.Thread(target=run, name=name, daemon=True)

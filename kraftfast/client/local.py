@@ -33,10 +33,9 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
-from kraftfast.link.unix_socket import PidfdOwner, connect, credentials, open_pidfd
+from kraftfast.link.unix_socket import PidfdOwner
 from kraftfast.wire.repeated import Repeated
 
 RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
@@ -319,17 +318,18 @@ class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
-    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. Raises PeerGone,
-    InconsistentClusterId.
+    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: what it is
+    made of. Raises PeerGone, InconsistentClusterId.
     """
 
     # refusal: why it can no longer be waited on, or None.
 
-    def __init__(self, directory: str, cluster_id: str = "") -> None:
+    def __init__(self, directory: str, cluster_id: str = "", host: Host = HOST) -> None:
         self.refusal: LocalError | None = None
-        self.sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
+        local, self._close_fd = host.local, host.local.close
+        self.sock = local.connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
         try:
-            self.doorbell = OwnDoorbell()
+            self.doorbell = host.doorbell()
         except OSError as error:
             self.sock.close()
             raise PeerGone(f"no descriptors to watch {directory} with: {error}") from None
@@ -337,17 +337,17 @@ class Watch(PidfdOwner):
         try:
             bell = self.doorbell
             mine = encode_hello(Hello(kind="watch", cluster_id=cluster_id))
-            send_with_fds(self.sock, mine, [bell.file.fd, bell.bell.far_fd])
-            data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
+            local.send(self.sock, mine, [bell.file.fd, bell.bell.far_fd])
+            data, fds = local.receive(self.sock, HELLO_BYTES_MAX)
             if len(fds) != 1:
-                close_all(fds)
+                close_all(fds, local)
                 hello = decode_hello(data)
                 check_cluster(hello, cluster_id)
                 raise PeerGone(hello.error or "the replica did not pass its counters")
-            self.stats = StatsView(map_peer_file(fds[0], PAGES_BYTES))
+            self.stats = StatsView(local.map_peer_file(fds[0], PAGES_BYTES))
             hello = decode_hello(data)
             self.log_path, self.node_id = hello.log, hello.node_id
-            self.pidfd = open_pidfd(credentials(self.sock).pid)
+            self.pidfd = local.open_pidfd(local.credentials(self.sock).pid)
         except OSError as error:
             self.close()
             raise PeerGone(f"no answer from the replica in {directory}: {error}") from None
@@ -355,7 +355,7 @@ class Watch(PidfdOwner):
             self.close()
             raise
         self.sock.setblocking(False)
-        self._poll = select.poll()
+        self._poll = host.poll()
         for fd in (bell.bell.fd, self.sock.fileno(), self.pidfd):
             self._poll.register(fd, select.POLLIN)
 

@@ -2,6 +2,7 @@ from typing_extensions import Buffer
 
 from kraftfast.link.events import Events
 from kraftfast.link.memory_file import MemoryFile
+from kraftfast.link.ports import Local
 
 FILE_BYTES: int
 PAGES_BYTES: int
@@ -14,6 +15,7 @@ TROUBLES: tuple[str, ...]
 class Stats:
     file: MemoryFile
     recorder: Events | None
+    def __init__(self, local: Local | None = None) -> None: ...
     def put(self, word: str, value: int) -> None: ...
     def note(self, values: dict[str, int]) -> None: ...
     def record(self) -> Events: ...

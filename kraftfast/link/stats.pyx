@@ -74,10 +74,11 @@ MARKS = {"high_watermark": E_HIGH_WATERMARK, "role": E_ROLE, "epoch": E_EPOCH}
 
 
 cdef class Stats:
-    """The writer's side, in a sealed memory file (``file``)."""
+    """The writer's side, in a sealed memory file (``file``) of ``local``, or of this host."""
 
-    def __init__(self):
-        self.file = MemoryFile("kraftfast-stats", PAGES_BYTES)
+    def __init__(self, local=None):
+        make = MemoryFile if local is None else local.memory_file
+        self.file = make("kraftfast-stats", PAGES_BYTES)
         cdef Hold held = hold(self.file.memory, writable=True)
         self.words = <uint64_t *>held.data
         self.stages = <kf_histogram *>(held.data + WORDS_BYTES)

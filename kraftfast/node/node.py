@@ -72,7 +72,7 @@ class Node:
         self.key = ReplicaKey(config.node_id, meta.directory_id)
         self.durability, self.witness = options.durability, is_witness(options.records)
         self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
-        self.doorbell, self.stats = host.doorbell(), Stats()
+        self.doorbell, self.stats = host.doorbell(), Stats(host.local)
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
         self.intake = Intake()

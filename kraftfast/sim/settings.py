@@ -158,6 +158,11 @@ class Settings:
     local_admins: int = 0
     local_askers: int = 0
     """How many ask the state machines, where there are some."""
+    real_consumers: int = 0
+    """How many consumers run as they are over TCP; the next ones on the host of the replicas."""
+    local_consumers: int = 0
+    local_watchers: int = 0
+    """How many wait by watches until more is committed."""
     barrier_every_ms: float = 0.0
     """How often a client asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
@@ -267,6 +272,7 @@ class Settings:
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
             found |= _clients_of_seed(seed) | _local_clients_of_seed(seed)
+            found |= _consumers_of_seed(seed)
             found["faults"] += found.pop("of_clients", ())
             found["faults"] += found.pop("of_local_clients", ())
         return found
@@ -396,4 +402,16 @@ def _local_clients_of_seed(seed: int) -> dict[str, Any]:
         "local_admins": random.choice((0, 1)),
         "local_askers": random.choice((0, 1)),
         "of_local_clients": OF_CLIENTS * random.choice((0, 2)),
+    }
+
+
+def _consumers_of_seed(seed: int) -> dict[str, Any]:
+    """Return how many consumers run as they are, likewise."""
+    random = Random(seed * 2 + 1 + (1 << 49))
+    if seed < LOCAL_CLIENTS_FROM or random.random() < 0.4:
+        return {}
+    return {
+        "real_consumers": random.choice((0, 1)),
+        "local_consumers": random.choice((0, 1, 1)),
+        "local_watchers": random.choice((0, 0, 1)),
     }

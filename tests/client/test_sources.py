@@ -10,6 +10,7 @@ import pytest
 
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
+from kraftfast.client.host import Host
 from kraftfast.errors import OffsetOutOfRange
 from kraftfast.log.log_start import begin_at
 from tests.log.kit import Home, content, fill, snapshot
@@ -28,7 +29,7 @@ class Shown:
         self.replicas[home.path] = self
 
     @classmethod
-    def of(cls, directory: str, _cluster_id: str) -> Shown:
+    def of(cls, directory: str, _cluster_id: str, _host: Host) -> Shown:
         return cls.replicas[directory]
 
     def alive(self) -> bool:

@@ -26,6 +26,7 @@ from tests.sim import (  # noqa: F401
     planted_early,
     planted_logs,
     planted_programs,
+    planted_readers,
     planted_votes,
 )
 from tests.sim.kit import Quorum

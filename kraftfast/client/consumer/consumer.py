@@ -181,7 +181,8 @@ class Consumer(RecordStream):
     """Read the segments of a replica on this host; see :class:`RecordStream`.
 
     ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
-    id -> directory. ``cluster_id``: of their quorum; "" takes any. What is committed is what any of
+    id -> directory. ``cluster_id``: of their quorum; "" takes any. ``host``: it is one of its
+    processes. What is committed is what any of
     the replicas knows to be, so that everything acknowledged is read; the records are read from the
     one that knew most when it was chosen, mostly the leader, of those whose log still holds the
     next one.
@@ -203,9 +204,10 @@ class Consumer(RecordStream):
         follow: bool = False,
         timeout: float = 10.0,
         cluster_id: str = "",
+        host: Host = HOST,
     ) -> None:
-        deadline = deadline_after(timeout)
-        super().__init__(from_offset, follow)
+        deadline = deadline_after(timeout, now=host.monotonic)
+        super().__init__(from_offset, follow, host)
         self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
         self._foreign: InconsistentClusterId | None = None
@@ -226,7 +228,7 @@ class Consumer(RecordStream):
                 watch = None
             if watch is None and now >= self._absent_until.get(id, now):
                 try:
-                    self._watches[id] = Watch(directory, self._cluster_id)
+                    self._watches[id] = Watch(directory, self._cluster_id, self.host)
                 except (PeerGone, InconsistentClusterId) as error:
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
@@ -259,8 +261,9 @@ class Consumer(RecordStream):
             self._look_around()
             if self._watches:
                 best = max(self._watches.values(), key=self._worth)
-                self._source, self._reader = best, LogReader(best.log_path)
-                return self._source, self._reader
+                reader = LogReader(best.log_path, disk=self.host.disk, waits=self.host)
+                self._source, self._reader = best, reader
+                return best, reader
             self._check_open()
             if self._foreign is not None:
                 raise self._foreign

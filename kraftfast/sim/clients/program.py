@@ -207,6 +207,13 @@ class SimPoller:
         self._poller.close()
 
 
+class SimPoll(SimPoller):
+    """``select.poll``: as that, in milliseconds."""
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        return super().poll(-1 if timeout is None else timeout / 1000)
+
+
 class ClientSocket(Stream):
     """A connection whose calls wait, up to ``settimeout``."""
 
@@ -293,6 +300,9 @@ class SimClientHost:
 
     def poller(self) -> SimPoller:
         return SimPoller(self._program)
+
+    def poll(self) -> SimPoll:
+        return SimPoll(self._program)
 
     def waker(self) -> SimWaker:
         return SimWaker(self._program.files)

@@ -27,6 +27,7 @@ from kraftfast.sim.require import require
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
+    from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.world import World
 
 CALL_S = 3.0
@@ -86,6 +87,9 @@ class RemoteClient(Program):
     def way(self) -> Any:
         """Return how its admins reach the leader."""
         return RemoteWay(self.cluster())
+
+    def lost_power(self, machine: Machine) -> None:
+        """Note that a machine lost its power, which may be that of this program."""
 
     def lost(self) -> None:
         """Note what its end leaves open."""
@@ -337,7 +341,8 @@ class RemoteAdmin(RemoteClient):
 
 def programs(world: World) -> list[RemoteClient]:
     """Return those of the settings, each on a host of its own behind those of the machines."""
-    from kraftfast.sim.clients import local_clients as local  # which is made of these
+    from kraftfast.sim.clients import local_clients as local  # which are made of these
+    from kraftfast.sim.clients import reading
 
     settings, first = world.settings, len(world.machines) + 1
     kinds: list[Any] = [
@@ -355,4 +360,7 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: local.LocalAdmin(world, id)] * settings.local_admins
     if settings.snapshots == "machine":
         kinds += [lambda id: local.LocalAsker(world, id)] * settings.local_askers
+    kinds += [lambda id: reading.RemoteReading(world, id)] * settings.real_consumers
+    kinds += [lambda id: reading.LocalReading(world, id)] * settings.local_consumers
+    kinds += [lambda id: reading.LocalWatcher(world, id)] * settings.local_watchers
     return [make(first + number) for number, make in enumerate(kinds)]

@@ -31,6 +31,9 @@ ALONE: dict[str, Any] = {
     "local_named": 0,
     "local_admins": 0,
     "local_askers": 0,
+    "real_consumers": 0,
+    "local_consumers": 0,
+    "local_watchers": 0,
 }
 """Only those append or ask that the plan names."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}

@@ -149,6 +149,8 @@ class Machine:
         self.dark = True
         self.memory_in_doubt = self.settings.durability == "memory"
         self.disk.lose_power()
+        for program in self.world.programs:
+            program.lost_power(self)
 
     @property
     def is_sound(self) -> bool:

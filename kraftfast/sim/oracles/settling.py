@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, BARRIER_TIMEOUT_MS
+from kraftfast.sim.clients.reading import check_caught_up
 from kraftfast.sim.faults.lost_majority import AFTER_MS
 from kraftfast.sim.oracles.ending import check_kept
 from kraftfast.sim.require import Violation, require
@@ -246,6 +247,7 @@ class Settling:
         require(not refused, f"L2: {[each.process.id for each in refused]} answer no read barrier")
         leader = self.leader()
         assert leader is not None
+        check_caught_up(self, leader.core.high_watermark)  # type: ignore[arg-type]
         for consumer in self.consumers:
             position = consumer.position
             consumer.ask(leader)
