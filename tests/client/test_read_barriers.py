@@ -20,6 +20,7 @@ from kraftfast.client.cluster import Cluster
 from kraftfast.client.consumer.read_barriers import ReadBarriers
 from kraftfast.client.host import HOST
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
+from kraftfast.link.kernel import KernelLocal
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import DescribeQuorumResponse
 from tests.client.kit import wait_until
@@ -171,7 +172,7 @@ def test_questions_share_a_connection(
     admin = ring_quorum.admin()
     admin.read_barrier()
     admin.read_barrier()  # who led is known by now
-    monkeypatch.setattr(local, "connect", None)  # not called again
+    monkeypatch.setattr(KernelLocal, "connect", None)  # not called again
     assert admin.read_barrier() >= 0
 
 
