@@ -84,5 +84,11 @@ cdef class RoleChanged:
     cdef public tuple leader_endpoints
 
 
+cdef class LeaderMoved:
+    cdef public long long leader_id
+    cdef public tuple leader_endpoints
+    pass
+
+
 cdef class Stopped:
     pass

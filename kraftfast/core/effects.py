@@ -246,6 +246,14 @@ class RoleChanged:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
+@dataclass
+class LeaderMoved:
+    """The leader that this replica follows is not where it was looked for, but there."""
+
+    leader_id: int
+    leader_endpoints: tuple[Endpoint, ...]
+
+
 class AnswerReadBarrier(Struct):
     """Tell a reader: whoever has read up to ``offset`` sees all that was committed before it asked.
 

@@ -49,7 +49,7 @@ def learn_from(
     The peer pauses if that led nowhere (L7).
     """
     before = state.current
-    outcome = _learn(state, response, now_ms)
+    outcome = _learn(state, peer_id, response, now_ms)
     if outcome is not PROCEED and state.current is before:
         state.peers.back_off(peer_id, now_ms)
     return outcome
@@ -57,6 +57,7 @@ def learn_from(
 
 def _learn(
     state: ReplicaState,
+    peer_id: int,
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
 ) -> Outcome:
@@ -81,11 +82,13 @@ def _learn(
             if epoch > state.epoch or error is not NONE or type(response) is not VoteResponse:
                 return FAILED
             return PROCEED  # who has not heard of the other disk (D23) may grant a pre-vote
-    endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
+    told = response.leader_endpoints
     higher = epoch > state.epoch
     if higher and not has_no_record(state):
         state.told_epochs.spend(epoch - state.epoch, now_ms)
-    state.learn(epoch, leader_id, endpoints, now_ms, identity)
+    answers_as_leader = type(response) is FetchResponse and error is NONE
+    told_there = answers_as_leader or peer_id == leader_id
+    state.learn(epoch, leader_id, told, now_ms, identity, told_there)
     if identity is not UNSAID:
         hear_of_voters(state, identity.committed, now_ms)  # D23
     if higher or error in _TELLS_OF_LEADER:

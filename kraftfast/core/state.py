@@ -15,6 +15,7 @@ from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.effects import (
     AppendControl,
     Effect,
+    LeaderMoved,
     PersistQuorumState,
     RoleChanged,
 )
@@ -233,16 +234,20 @@ class ReplicaState:
         self,
         epoch: int,
         leader_id: int,
-        endpoints: tuple[Endpoint, ...],
+        told: tuple[Endpoint, ...],
         now_ms: int,
         identity: LeaderIdentity = UNSAID,
+        told_there: bool = False,
     ) -> None:
         """Follow what a message tells of epoch and leader (``is_consistent`` was asked before).
 
-        A leader that the kernel said is dead is not followed again until a link to it stands, or a
-        message says that it is elsewhere.
+        ``told``: the leader's endpoints, () if the message does not say them. ``told_there``: the
+        leader says so, or the replica that was found in its place. A leader that the kernel
+        said is dead is not followed again until a link to it stands, or a message says that it is
+        elsewhere.
         """
         assert epoch >= self.epoch
+        endpoints = self.known_endpoints(leader_id, told)
         self.peers.note_place(leader_id, endpoints)
         followable = (
             leader_id != NO_NODE
@@ -259,8 +264,21 @@ class ReplicaState:
             found = self.leader_id == NO_NODE or self.role is Role.UNATTACHED
             if found or len(endpoints) > len(self.leader_endpoints):
                 self.to_follower(epoch, leader_id, endpoints, now_ms)
+            elif told_there or not self.peers.is_up(leader_id):
+                self._look_for_leader_at(told)
         if identity is not UNSAID and self.leader_id == leader_id:
             self.leader_identity = identity
+
+    def _look_for_leader_at(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Go where the leader is said to be now, if that is elsewhere; no timer begins anew (L1).
+
+        A replica that learnt of the leader from one with an old voter set would ask in vain where
+        it was, for as long as it leads: it stays at one place in an epoch.
+        """
+        known = {endpoint.name: endpoint for endpoint in self.leader_endpoints}
+        if any(known.get(endpoint.name, endpoint) != endpoint for endpoint in endpoints):
+            self.leader_endpoints = endpoints
+            self.effects.append(LeaderMoved(self.leader_id, endpoints))
 
     def to_unattached(
         self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None

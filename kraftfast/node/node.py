@@ -146,6 +146,7 @@ class Node:
             fx.AcknowledgedByAll: lambda it: self._commit(it.offset),
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
+            fx.LeaderMoved: self._leader_moved,
             fx.Probe: lambda effect: self.prober.probe(effect),
             fx.AnswerReadBarrier: self._answer_barrier,
             fx.Warn: lambda effect: self.tell("leader_refused", why=effect.text),
@@ -446,6 +447,10 @@ class Node:
         self.show()
         for callback in self.on_role:
             callback(effect)
+
+    def _leader_moved(self, effect: fx.LeaderMoved) -> None:
+        if self.sockets is not None:
+            self.sockets.peers.look_for_leader(effect.leader_id, effect.leader_endpoints)
 
     def _voters_changed(self, effect: fx.VotersChanged) -> None:
         self.event_log.voters_changed(self.voters.ids, effect.voters.ids, effect.kraft_version)

@@ -374,6 +374,9 @@ class Host:
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.waiting_write = None
 
+    def do_LeaderMoved(self, effect: fx.LeaderMoved, follow_on: list) -> None:
+        """Nothing to do: every host reaches every other by its id."""
+
     def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier, follow_on: list) -> None:
         if effect.error == ErrorCode.NONE:
             self.world.barrier_passed(effect.source, effect.offset)

@@ -23,6 +23,7 @@ from kraftfast.types import (
 
 NEWS = (
     fx.RoleChanged,
+    fx.LeaderMoved,
     fx.Warn,
     fx.AdvanceHighWatermark,
     fx.AcknowledgedByAll,
@@ -269,6 +270,9 @@ def effect(body: fx.Effect) -> str:
         case fx.RoleChanged(role, epoch, leader_id, _):
             leads = role in ("leader", "resigned")
             return f"is {role} e{epoch}{'' if leads else of_leader(leader_id)}"
+        case fx.LeaderMoved(leader_id, told):
+            places = ", ".join(f"{each.host}:{each.port}" for each in told)
+            return f"leader {leader_id} moved to {places}"
         case fx.Send():
             return send(body)
         case fx.Reply(source, it, _):

@@ -164,3 +164,9 @@ def test_what_a_stopped_process_was_told_runs_on_a_stack_that_may_be_left() -> N
     assert not stacks
     process.resume()
     assert stacks and None not in stacks
+
+
+def test_a_leader_that_moved_is_found_by_who_was_told_its_old_place() -> None:
+    """Two observers learnt of it from one with an old voter set, and asked where it had been for
+    as long as it led: each got one batch now and then through a bootstrap server (L1, L6)."""
+    holds(10_021)

@@ -83,9 +83,8 @@ def follow(
 ) -> None:
     """Move as the request tells."""
     state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
-    endpoints = state.known_endpoints(request.leader_id, request.leader_endpoints)
-    identity = request.leader_identity
-    state.learn(request.epoch, request.leader_id, endpoints, now_ms, identity)
+    told, identity = request.leader_endpoints, request.leader_identity
+    state.learn(request.epoch, request.leader_id, told, now_ms, identity, told_there=True)
 
 
 def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:

@@ -66,9 +66,12 @@ class SocketPeers:
         return None
 
     def _role_changed(self, effect: Any) -> None:
+        self.look_for_leader(effect.leader_id, effect.leader_endpoints)
+
+    def look_for_leader(self, id: int, endpoints: Iterable[Endpoint]) -> None:
         """Find a leader that is not in the voter set, or has moved, where its endpoints say."""
-        place = self._place(effect.leader_endpoints)
-        self.told = (effect.leader_id, place) if place is not None else None
+        place = self._place(endpoints)
+        self.told = (id, place) if place is not None else None
         self.settle()
 
     def _add(self, id: int, place: Place) -> None:
