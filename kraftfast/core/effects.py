@@ -309,6 +309,7 @@ Effect = (
     | AdvanceHighWatermark
     | AcknowledgedByAll
     | RoleChanged
+    | LeaderMoved
     | AnswerReadBarrier
     | Probe
     | VotersChanged
