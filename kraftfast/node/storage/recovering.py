@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import AppendControl
 from kraftfast.core.membership.control import ControlRecord
 from kraftfast.errors import InvalidOption, StorageError
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.log.disk import Disk
+from kraftfast.log.disk import DISK, Disk
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files import quorum_state
@@ -55,17 +56,30 @@ def sole_voter(stored: StoredReplica, endpoints: tuple[Endpoint, ...]) -> Voter:
 
 
 def make_sole_voter(
-    stored: StoredReplica,
-    endpoints: tuple[Endpoint, ...],
-    settings: Settings,
-    sleep: Callable[[float], None] = time.sleep,
+    stored: StoredReplica, endpoints: tuple[Endpoint, ...], settings: Settings
 ) -> int:
     """Append the new voter set to the replica's log; the log's end offset after that.
 
     A crash in between leaves the directory as it was, or with all of it in the log: it can be done
     again. Raises DirectoryInUse, StorageError and its subclasses.
     """
-    disk = Disk()
+    doorbell = OwnDoorbell()
+    try:
+        preparer = PreparerThread(doorbell.bell.address, doorbell.bell.fd)
+        return append_sole_voter(DISK, preparer, stored, endpoints, settings, time.sleep)
+    finally:
+        doorbell.close()
+
+
+def append_sole_voter(
+    disk: Disk,
+    preparer: Any,
+    stored: StoredReplica,
+    endpoints: tuple[Endpoint, ...],
+    settings: Settings,
+    sleep: Callable[[float], None],
+) -> int:
+    """Do as :func:`make_sole_voter`, on a disk and with a preparer that are handed over."""
     epoch = next_epoch(stored)
     voters = VoterSet([sole_voter(stored, endpoints)])
     records: tuple[ControlRecord, ...] = (KRaftVoters(voters),)
@@ -73,9 +87,7 @@ def make_sole_voter(
         records = (KRaftVersion(1), *records)
     batch = batch_of(AppendControl(epoch, records), time.time_ns() // 1_000_000)
     directory = ReplicaDirectory(disk, stored.path)
-    doorbell = OwnDoorbell()
     try:
-        preparer = PreparerThread(doorbell.bell.address, doorbell.bell.fd)
         if epoch >= stored.state.epoch:  # D5: before a record of that epoch
             _write_state(disk, directory, epoch, voters)
         log = open_log(disk, directory, settings, preparer).log
@@ -93,7 +105,6 @@ def make_sole_voter(
         _forget_doubt(disk, directory)
     finally:
         directory.close()
-        doorbell.close()
     return end_offset
 
 

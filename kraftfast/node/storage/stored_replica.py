@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.errors import StorageError
-from kraftfast.log.disk import Disk
+from kraftfast.log.disk import DISK, Disk
 from kraftfast.log.reading.at_rest import looked_at
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.recovery import Recovery
@@ -56,12 +56,11 @@ class StoredReplica:
         return self.static_voter_ids if latest is None else latest.voters.ids
 
 
-def stored_replica(path: str) -> StoredReplica:
+def stored_replica(path: str, disk: Disk = DISK) -> StoredReplica:
     """Look at a replica's directory. Raises NotFormatted, ForeignDirectory, CorruptLog.
 
     A fault of ``quorum-state`` is not raised but reported: ``storage recover`` goes on.
     """
-    disk = Disk()
     directory = ReplicaDirectory(disk, os.path.abspath(path), lock=False)
     with looked_at(disk, directory) as recovery:
         kept = recovery.segments[: recovery.keep]
@@ -112,7 +111,7 @@ def stored_history(
     disk: Disk, log_path: str, log_start_offset: int, end_offset: int
 ) -> VoterHistory:
     """Return the history of a log that is not open. Raises CorruptLog, CorruptBatch."""
-    with LogReader(log_path, verify_crc=False) as log:
+    with LogReader(log_path, verify_crc=False, disk=disk) as log:
 
         def later(offset: int) -> VoterControls:
             batches = log.batches(offset, end_offset) if offset < end_offset else ()
