@@ -9,14 +9,6 @@ cdef class FlushedTo:
     cdef public long long end_offset
 
 
-cdef class PersistQuorumState:
-    cdef public long long epoch
-    cdef public long long leader_id
-    cdef public object voted
-    cdef public long long kraft_version
-    cdef public bint superseded
-
-
 cdef class Send:
     cdef public long long peer_id
     cdef public long long correlation
@@ -43,11 +35,6 @@ cdef class DrainAppends:
     cdef public long long max_bytes
 
 
-cdef class RefuseAppends:
-    cdef public object error
-    cdef public long long leader_id
-
-
 cdef class AppendControl:
     cdef public long long epoch
     cdef public tuple records
@@ -57,11 +44,6 @@ cdef class WriteFetched:
     cdef public object payload
     cdef public long long epoch
     cdef public long long offset
-
-
-cdef class Truncate:
-    cdef public long long end_offset
-    cdef public long long truncations
 
 
 cdef class Flush:
@@ -75,19 +57,6 @@ cdef class AdvanceHighWatermark:
 
 cdef class AcknowledgedByAll:
     cdef public long long offset
-
-
-cdef class RoleChanged:
-    cdef public str role
-    cdef public long long epoch
-    cdef public long long leader_id
-    cdef public tuple leader_endpoints
-
-
-cdef class LeaderMoved:
-    cdef public long long leader_id
-    cdef public tuple leader_endpoints
-    pass
 
 
 cdef class Stopped:

@@ -41,8 +41,7 @@ class FlushedTo:
 After = Persisted | FlushedTo | None
 
 
-@dataclass
-class PersistQuorumState:
+class PersistQuorumState(Struct):
     """Write ``quorum-state`` and wait until it is durable (D5).
 
     The file's ``data_version`` is the ``kraft_version`` in force. ``superseded``: the configured
@@ -123,8 +122,7 @@ class DrainAppends:
     max_bytes: int
 
 
-@dataclass
-class RefuseAppends:
+class RefuseAppends(Struct):
     """Tell producers with queued batches that this replica takes none."""
 
     error: ErrorCode
@@ -157,8 +155,7 @@ class WriteFetched:
     offset: int
 
 
-@dataclass
-class Truncate:
+class Truncate(Struct):
     """Cut the log to ``end_offset`` (D8) and raise its truncation counter to ``truncations``."""
 
     end_offset: int
@@ -233,8 +230,7 @@ class AcknowledgedByAll:
     offset: int
 
 
-@dataclass
-class RoleChanged:
+class RoleChanged(Struct):
     """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown.
 
     ``leader_endpoints``: where the leader is, if it is no voter or has moved.
@@ -246,8 +242,7 @@ class RoleChanged:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass
-class LeaderMoved:
+class LeaderMoved(Struct):
     """The leader that this replica follows is not where it was looked for, but there."""
 
     leader_id: int

@@ -5,21 +5,6 @@ cdef class Tick:
     pass
 
 
-cdef class LinkUp:
-    cdef public long long peer_id
-    cdef public bint streaming
-    cdef public bint pre_vote
-    cdef public bytes directory_id
-
-
-cdef class LinkDown:
-    cdef public long long peer_id
-
-
-cdef class PeerEnded:
-    cdef public long long peer_id
-
-
 cdef class RequestReceived:
     cdef public object source
     cdef public object request
@@ -30,12 +15,6 @@ cdef class ResponseReceived:
     cdef public long long correlation
     cdef public object response
     cdef public object payload
-
-
-cdef class RequestFailed:
-    cdef public long long peer_id
-    cdef public long long correlation
-    cdef public object error
 
 
 cdef class AppendsQueued:
@@ -66,11 +45,3 @@ cdef class StreamAnswered:
     cdef public long long replica_id
     cdef public long long stream
     cdef public long long end_offset
-
-
-cdef class ResignRequested:
-    cdef public long long epoch
-
-
-cdef class ShutdownRequested:
-    cdef public long long timeout_ms

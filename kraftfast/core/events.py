@@ -22,8 +22,7 @@ class Tick:
     """Time has passed; due at the latest at ``Replica.deadline_ms``."""
 
 
-@dataclass
-class LinkUp:
+class LinkUp(Struct):
     """A link to a peer is ready. ``streaming``: a ring, so Fetch may be pipelined.
 
     Also sent when a link was replaced by a fresh one: streams must be opened again (D3). Requests
@@ -36,15 +35,13 @@ class LinkUp:
     directory_id: Uuid = ZERO_UUID  # of the peer, if the link says so
 
 
-@dataclass
-class LinkDown:
+class LinkDown(Struct):
     """The link to a peer broke. It says nothing about whether the peer lives."""
 
     peer_id: int
 
 
-@dataclass
-class PeerEnded:
+class PeerEnded(Struct):
     """The kernel says that the peer's process is gone: pidfd, refused or closed at once."""
 
     peer_id: int
@@ -71,8 +68,7 @@ class ResponseReceived:
     payload: Any = None  # where its records, or its bytes of a snapshot, are
 
 
-@dataclass
-class RequestFailed:
+class RequestFailed(Struct):
     """A request was not answered.
 
     BROKER_NOT_AVAILABLE: the link broke or never stood. UNSUPPORTED_VERSION: no version in common,
@@ -204,8 +200,7 @@ class Probed(Struct):
     kraft_version_max: int = -1
 
 
-@dataclass
-class ResignRequested:
+class ResignRequested(Struct):
     """The state machine or an operator asks the leader of ``epoch`` to step down.
 
     An older epoch is ignored; ``step`` raises ``InvalidOption`` for a negative or later one and
@@ -232,8 +227,7 @@ class ReadBarrierRequested(Struct):
     timeout_ms: int = 2000
 
 
-@dataclass
-class ShutdownRequested:
+class ShutdownRequested(Struct):
     """Graceful end: a leader hands over before it goes."""
 
     timeout_ms: int = 5000

@@ -1,62 +1,6 @@
 """Field types of the messages for compiled code: 64-bit numbers, booleans, tuples."""
 
 
-cdef class VoteRequest:
-    cdef public long long epoch
-    cdef public object replica
-    cdef public long long last_epoch
-    cdef public long long last_offset
-    cdef public bint pre_vote
-    cdef public bint unanimous
-    cdef public object voters_at
-    cdef public object voter
-    cdef public str cluster_id
-    cdef public bint partition_known
-    cdef public bint speaks_pre_vote
-
-
-cdef class VoteResponse:
-    cdef public object error
-    cdef public object partition_error
-    cdef public long long leader_id
-    cdef public long long leader_epoch
-    cdef public bint vote_granted
-    cdef public bint in_doubt
-    cdef public bint has_no_log
-    cdef public bint voters_committed
-    cdef public tuple leader_endpoints
-    cdef public object leader_identity
-
-
-cdef class BeginQuorumEpochRequest:
-    cdef public long long epoch
-    cdef public long long leader_id
-    cdef public tuple leader_endpoints
-    cdef public object leader_identity
-    cdef public object voter
-    cdef public str cluster_id
-    cdef public bint partition_known
-
-
-cdef class EndQuorumEpochRequest:
-    cdef public long long epoch
-    cdef public long long leader_id
-    cdef public tuple preferred_candidates
-    cdef public tuple leader_endpoints
-    cdef public object leader_identity
-    cdef public str cluster_id
-    cdef public bint partition_known
-
-
-cdef class QuorumEpochResponse:
-    cdef public object error
-    cdef public object partition_error
-    cdef public long long leader_id
-    cdef public long long leader_epoch
-    cdef public tuple leader_endpoints
-    cdef public object leader_identity
-
-
 cdef class FetchRequest:
     cdef public long long epoch
     cdef public object replica

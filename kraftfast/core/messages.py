@@ -43,8 +43,7 @@ UNSAID = LeaderIdentity(ZERO_UUID, OffsetAndEpoch(-2, -1))
 """The identity that a sender gives which does not know these tags."""
 
 
-@dataclass
-class VoteRequest:
+class VoteRequest(Struct):
     """Vote (52): ``last_offset`` is an exclusive end, ``last_epoch`` that of the last record."""
 
     epoch: int
@@ -60,8 +59,7 @@ class VoteRequest:
     speaks_pre_vote: bool = True  # Vote v2 or later, or a ring
 
 
-@dataclass
-class VoteResponse:
+class VoteResponse(Struct):
     """Answer to Vote. ``error`` is the top-level code, ``partition_error`` the partition's."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -76,8 +74,7 @@ class VoteResponse:
     leader_identity: LeaderIdentity = UNSAID
 
 
-@dataclass
-class BeginQuorumEpochRequest:
+class BeginQuorumEpochRequest(Struct):
     """BeginQuorumEpoch (53): ``leader_id`` leads ``epoch``."""
 
     epoch: int
@@ -89,8 +86,7 @@ class BeginQuorumEpochRequest:
     partition_known: bool = True
 
 
-@dataclass
-class EndQuorumEpochRequest:
+class EndQuorumEpochRequest(Struct):
     """EndQuorumEpoch (54): ``leader_id`` resigned ``epoch``; successors by preference."""
 
     epoch: int
@@ -102,8 +98,7 @@ class EndQuorumEpochRequest:
     partition_known: bool = True
 
 
-@dataclass
-class QuorumEpochResponse:
+class QuorumEpochResponse(Struct):
     """Answer to BeginQuorumEpoch and EndQuorumEpoch."""
 
     error: ErrorCode = ErrorCode.NONE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
@@ -47,9 +49,10 @@ def words(value: Any) -> str:
         if isinstance(value, ev.RequestReceived):
             return f"from {_asker(value.source)}: {words(value.request)}"
         return f"from {value.peer_id}: {words(value.response)}"
-    if hasattr(value, "__dataclass_params__"):  # a compiled one has no fields to be asked for
+    # a compiled dataclass has no fields to be asked for
+    if isinstance(value, Struct) or hasattr(value, "__dataclass_params__"):
         parts = []
-        for name in value.__match_args__:
+        for name in type(value).__match_args__:
             content = getattr(value, name)
             if name in _OMITTED or content == _DEFAULTS.get(name, _OMITTED):
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_answers_say_who_the_leader_is(api_key: int, committed: bool) -> None:
     """Its directory, where its voters stand in its log, and whether such voters are committed."""
     version, response = ANSWERS[ApiKey(api_key)]
     identity = core.LeaderIdentity(b"d" * 16, OffsetAndEpoch(7, 2), committed)
-    response = type(response)(*(getattr(response, name) for name in response.__match_args__))
+    response = copy.copy(response)
     response.leader_identity = identity
     (node,) = answered(api_key, response, version).node_endpoints
     assert identity_from_wire([node]) == identity
