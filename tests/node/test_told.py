@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +61,8 @@ def test_answers_say_who_the_leader_is(api_key: int, committed: bool) -> None:
     """Its directory, where its voters stand in its log, and whether such voters are committed."""
     version, response = ANSWERS[ApiKey(api_key)]
     identity = core.LeaderIdentity(b"d" * 16, OffsetAndEpoch(7, 2), committed)
-    response = copy.copy(response)
+    kind = type(response)
+    response = kind(*(getattr(response, name) for name in kind.__match_args__))
     response.leader_identity = identity
     (node,) = answered(api_key, response, version).node_endpoints
     assert identity_from_wire([node]) == identity
