@@ -345,6 +345,18 @@ class Disk:
             os.close(fd)
             self._refill()
 
+    def sync_name(self, path: str) -> None:
+        """Make the name of a file or directory durable where it stands (D18).
+
+        Everything is put on disk where its directory cannot be opened: it may be passed through by
+        all, and read by root alone.
+        """
+        parent = os.path.dirname(os.path.abspath(path))
+        if os.access(self.at(parent), os.R_OK):
+            self.sync_directory(parent)
+        else:
+            os.sync()
+
     def open_directory(self, path: str) -> int:
         """Open a directory: a descriptor for a flush that has to cover its names."""
         try:

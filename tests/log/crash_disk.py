@@ -351,6 +351,9 @@ class CrashDisk(Unmoved, Disk):
             raise FlushFailed(f"fsync of {path} failed: made to fail")
         self.directories[path].sync()
 
+    def sync_name(self, path: str) -> None:
+        """Do nothing: a directory is durable here once it is made."""
+
     def open_directory(self, path: str) -> int:
         return -1
 

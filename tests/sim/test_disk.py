@@ -9,13 +9,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any, cast
 
 import pytest
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
+from kraftfast.log.small_files.directory import LogOptions, MetaProperties, format_directory
 from kraftfast.sim.machines.disk import Crash, SimDisk
+from kraftfast.sim.machines.names import Directory
 from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
+from tests.sim.kit import NothingIsLeft
 
 SEEDS = 200
 PAGES = 8
@@ -354,3 +358,14 @@ def test_missing_things_are_typed_errors() -> None:
         disk.read_file("/d/none")
     with pytest.raises(StorageError):
         disk.sync_directory("/none")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_name_of_a_formatted_directory_stays(exists: bool) -> None:
+    """D18: an operator had made it, or an attempt that was killed before it synced the name."""
+    disk = SimDisk(NothingIsLeft())
+    if exists:
+        disk.root.change(None, "replica", Directory())
+    format_directory(cast("Any", disk), "/replica", MetaProperties("c", 1, b"d" * 16), LogOptions())
+    disk.lose_power()
+    assert disk.exists("/replica/meta.properties")

@@ -130,6 +130,7 @@ def format_directory(
     log_path = os.path.join(path, f"{options.topic}-{METADATA_PARTITION}")
     for made in (path, log_path, os.path.join(path, NURSERY)):
         disk.make_directory(made)
+    disk.sync_name(path)  # D18: that of one that was there may be in the page cache alone
     partition = os.path.join(log_path, PARTITION_METADATA)
     disk.replace_file(partition, encode_partition_metadata(options.topic_id))
     disk.replace_file(os.path.join(path, OPTIONS), _encode_options(options))

@@ -284,6 +284,9 @@ class SimDisk(Unmoved, SharedFiles):
             raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
         directory.sync()
 
+    def sync_name(self, path: str) -> None:
+        self.sync_directory(os.path.dirname(path) or "/")
+
     def open_directory(self, path: str) -> int:
         return self._new_fd(path)
 
