@@ -75,13 +75,12 @@ class Node:
         self.doorbell, self.stats = host.doorbell(), Stats(host.local)
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
-        self.intake = Intake()
+        self.intake, self.disk_space = Intake(), DiskSpace()
         self.links: dict[int, Any] = {}
         self.sockets = self.prober = self.snapshots = self.applier = cast(Any, None)
         self.stalled: fx.WriteFetched | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
-        self.disk_space = DiskSpace()
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
         self.background = host.background()
         self.on_commit, self.on_role, self.on_voters = list[Any](), list[Any](), list[Any]()
@@ -146,7 +145,7 @@ class Node:
             fx.AcknowledgedByAll: lambda it: self._commit(it.offset),
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
-            fx.LeaderMoved: self._leader_moved,
+            fx.LeaderMoved: lambda it: self.sockets and self.sockets.peers.look_for_leader(it),
             fx.Probe: lambda effect: self.prober.probe(effect),
             fx.AnswerReadBarrier: self._answer_barrier,
             fx.Warn: lambda effect: self.tell("leader_refused", why=effect.text),
@@ -447,10 +446,6 @@ class Node:
         self.show()
         for callback in self.on_role:
             callback(effect)
-
-    def _leader_moved(self, effect: fx.LeaderMoved) -> None:
-        if self.sockets is not None:
-            self.sockets.peers.look_for_leader(effect.leader_id, effect.leader_endpoints)
 
     def _voters_changed(self, effect: fx.VotersChanged) -> None:
         self.event_log.voters_changed(self.voters.ids, effect.voters.ids, effect.kraft_version)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraftfast.core import events as ev
+from kraftfast.core.effects import LeaderMoved, RoleChanged
 from kraftfast.node.tcp.socket_peer import SocketPeer
 from kraftfast.types import Endpoint
 
@@ -32,7 +33,7 @@ class SocketPeers:
         for index, (host, port) in enumerate(self.node.config.bootstrap_servers):
             self._add(-2 - index, (host, port))
         self.settle()
-        self.node.on_role.append(self._role_changed)
+        self.node.on_role.append(self.look_for_leader)
         self.node.on_voters.append(self.settle)
 
     def settle(self) -> None:
@@ -65,13 +66,10 @@ class SocketPeers:
                 return host, port
         return None
 
-    def _role_changed(self, effect: Any) -> None:
-        self.look_for_leader(effect.leader_id, effect.leader_endpoints)
-
-    def look_for_leader(self, id: int, endpoints: Iterable[Endpoint]) -> None:
+    def look_for_leader(self, effect: RoleChanged | LeaderMoved) -> None:
         """Find a leader that is not in the voter set, or has moved, where its endpoints say."""
-        place = self._place(endpoints)
-        self.told = (id, place) if place is not None else None
+        place = self._place(effect.leader_endpoints)
+        self.told = (effect.leader_id, place) if place is not None else None
         self.settle()
 
     def _add(self, id: int, place: Place) -> None:

@@ -324,9 +324,6 @@ class SimDisk(Unmoved, SharedFiles):
         self._locks.add(path)
         return self._new_fd(path)
 
-    def is_locked(self, path: str) -> bool:
-        return path in self._locks
-
     def unlock(self, fd: int) -> None:
         path = self._open.pop(fd, None)
         if isinstance(path, str):

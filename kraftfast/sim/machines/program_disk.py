@@ -64,6 +64,9 @@ class ProgramDisk:
 
     # --- as ``Disk`` has it -----------------------------------------------------------------------
 
+    def is_locked(self, path: str) -> bool:
+        return self._machine(path).process is not None
+
     def exists(self, path: str) -> bool:
         return self._machine(path).disk.exists(path)
 
