@@ -75,7 +75,6 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.scan": BATCH,
     "kraftfast.log.idempotence.producers": BATCH,
     "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
-    "kraftfast.log.recovery": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.log": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.cutting": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.used_again": ["cext/flusher.c", *THREAD, *BATCH],

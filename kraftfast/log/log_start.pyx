@@ -2,7 +2,7 @@
 
 Both leave what Kafka's rules make a log of after a crash at any step: segments without a gap that
 hold the newest snapshot's end, or that are behind or beside it and go at the next start
-(``log/recovery.pyx``). The start itself is not stored.
+(``log/recovery.py``). The start itself is not stored.
 """
 
 import os

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import Buffer
@@ -5,6 +6,7 @@ from typing_extensions import Buffer
 WHOLE: int
 END: int
 INCOMPLETE: int
+OFFSET: int
 
 Mark = tuple[int, int]
 
@@ -20,6 +22,14 @@ def walk(
     bytes_max: int = ...,
     verify_crc: bool = False,
 ) -> tuple[int, int, int, int]: ...
+def note_batches(
+    segment: Any,
+    expected: int,
+    limit: int,
+    producers: Any,
+    epochs: list[tuple[int, int]],
+    stored_epoch: Callable[[int], tuple[int, int]],
+) -> int: ...
 def data_end(buffer: Buffer, position: int, limit: int) -> int: ...
 def page_words(page: Buffer) -> tuple[int, int | None, Mark | None, Mark | None] | None: ...
 def control_batches(log: Any, from_offset: int) -> list[bytes]: ...

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast.buffer cimport Hold, hold
+from kraftfast.log.idempotence.producers cimport Producers
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
@@ -12,6 +13,7 @@ from kraftfast.record.shapes import FAULT_TEXTS
 WHOLE = KF_BATCH_OK
 END = KF_BATCH_EMPTY
 INCOMPLETE = KF_BATCH_INCOMPLETE
+OFFSET = KF_BATCH_OFFSET
 cdef uint64_t UNKNOWN = 0xFFFFFFFFFFFFFFFF
 
 
@@ -66,6 +68,52 @@ def walk(buffer, uint64_t position, uint64_t limit, int64_t offset,
             epoch = h.leader_epoch
             fault = KF_BATCH_EMPTY
     return position, offset, epoch, fault
+
+
+def note_batches(Segment segment not None, int64_t expected, uint64_t limit,
+                 Producers producers not None, list epochs, stored_epoch) -> int:
+    """Note the batches of a segment until one does not check (I14); ``END`` at a clean end.
+
+    The first has base offset ``expected``, each next one follows it. ``limit``: how many bytes of
+    the segment may be batches. ``epochs``: (epoch, start offset) of the batches so far, which do
+    not fall. ``stored_epoch(offset)``: the epoch that is stored for it, or -1, and up to where.
+    """
+    cdef kf_batch_header h
+    cdef int32_t epoch = epochs[-1][0] if epochs else 0, stored = 0
+    cdef int64_t stored_until = -1, last
+    cdef int fault = KF_BATCH_EMPTY
+    producers.mark(expected)
+    while segment.position < limit:
+        if segment.file.copied:
+            segment.file.look(segment.position, limit)
+        with nogil:
+            fault = kf_batch_check(
+                segment.file.base + segment.position, limit - segment.position, &h
+            )
+        last = expected + h.record_count - 1 - segment.base_offset
+        if fault == KF_BATCH_OK and (h.base_offset != expected or last > RELATIVE_OFFSET_MAX):
+            fault = KF_BATCH_OFFSET
+        if fault == KF_BATCH_OK:
+            if expected >= stored_until:
+                stored, stored_until = stored_epoch(expected)
+            if h.leader_epoch < epoch or (stored >= 0 and h.leader_epoch != stored):
+                fault = KF_BATCH_EPOCH
+        if fault == KF_BATCH_INCOMPLETE and limit - segment.position < KF_BATCH_HEADER \
+                and kf_is_zero(segment.file.base, segment.position, limit):
+            fault = KF_BATCH_EMPTY
+        if fault != KF_BATCH_OK:
+            break
+        if h.leader_epoch != epoch or not epochs:
+            epochs.append((h.leader_epoch, expected))
+            epoch = h.leader_epoch
+        if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
+            producers.note(&h, expected, segment.file.base + segment.position)
+        segment.note_batch(&h, expected)
+        expected = segment.end_offset
+        fault = KF_BATCH_EMPTY
+    if segment.file.copied:
+        segment.file.look_away()
+    return fault
 
 
 def data_end(buffer, uint64_t position, uint64_t limit) -> int:

@@ -132,7 +132,7 @@ cdef class Segment:
             if w.flushed.offset != w.target.offset or w.flushed.epoch != w.target.epoch:
                 kf_watermark_store(self.page, w.target, w.target, w.voucher, w.voucher)
 
-    cdef int mark_end(self) except -1:
+    cpdef int mark_end(self) except -1:
         """Vouch for the batches up to here, in a file that held others before (cext/page.h)."""
         if self.key and self.page != NULL:
             kf_end_store(self.page, kf_mark(self.end_offset, self.last_epoch, 0), self.voucher,

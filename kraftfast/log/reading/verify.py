@@ -290,8 +290,9 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
         rest += stop - begin
     last = recovery.segments[recovery.keep - 1]
     place = last.file.path, last.position
-    if recovery.paged and end < recovery.target.offset:
-        return Tail("phantom", *place, size, recovery.cut_reason, tuple(recovery.target))
+    target = recovery.target
+    if recovery.paged and end < target.offset:
+        return Tail("phantom", *place, size, recovery.cut_reason, (target.offset, target.epoch))
     if size and not last.has_page:
         reason = recovery.cut_reason or "the bytes after its last batch are not a batch"
         raise corrupt_log(*place, end, reason)

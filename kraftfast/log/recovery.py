@@ -16,34 +16,39 @@ replica ended while it put a fetched snapshot in the log's place. It must begin 
 snapshot, whatever its segments hold (Kafka's ``truncateToLatestSnapshot``).
 """
 
-from msgspec import Struct
+from __future__ import annotations
+
 import os
 import re
+from typing import Any
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from msgspec import Struct
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
-from kraftfast.log.small_files import epoch_checkpoint, marks, quorum_state
 from kraftfast.log.activation import activate
-from kraftfast.log.small_files.directory import NURSERY
 from kraftfast.log.disk import TMP_SUFFIX
-from kraftfast.log.small_files.floor import read_floor
+from kraftfast.log.idempotence.producers import Producers
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
-from kraftfast.log.used_again import vouched_end
+from kraftfast.log.scan import END, OFFSET, note_batches
 from kraftfast.log.segment import (
-    INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    is_prepared,
+    segment_name,
 )
+from kraftfast.log.small_files import epoch_checkpoint, marks, quorum_state
+from kraftfast.log.small_files.directory import NURSERY
+from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
-from kraftfast.log.snapshots.snapshot_footer import load_producers
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
+from kraftfast.log.snapshots.snapshot_footer import load_producers
+from kraftfast.log.used_again import vouched_end
 from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
-
-from kraftfast.log.idempotence.producers cimport Producers
-from kraftfast.log.segment cimport *
-from kraftfast.record.judge cimport *
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
@@ -81,7 +86,7 @@ class Settings(Struct):
     """Whether files of segments that were given up become new ones. Such a file is synced before
     (D10), with all that was stored in it: a log that is never flushed does better with new ones."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not limits.PAGE_BYTES <= self.segment_bytes <= limits.SEGMENT_BYTES_MAX:
             raise InvalidOption(f"segment bytes out of range: {self.segment_bytes}")
         if self.how not in ("written", "mapped"):
@@ -94,7 +99,7 @@ class Settings(Struct):
         return -(-room // limits.PAGE_BYTES) * limits.PAGE_BYTES
 
 
-def open_log(disk, directory, settings, preparer) -> Recovered:
+def open_log(disk: Any, directory: Any, settings: Settings, preparer: Any) -> Recovered:
     """Recover and open the log of a replica directory.
 
     Raises CorruptLog (with path, position and offset), ForeignDirectory, StorageError, DiskFull.
@@ -106,7 +111,7 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     for name in (quorum_state.NAME, epoch_checkpoint.NAME):
         disk.reserve_rewrite(os.path.join(path, name))
     nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings)
-    segments = []
+    segments: list[Segment] = []
     try:
         nursery.open()
         open_segments(disk, directory, segments)
@@ -122,14 +127,21 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     if directory.adopted:
         directory.mark_ours()
     epochs = clip(recovery.epochs, recovery.start.offset, log.end_offset)
-    return Recovered(log, recovery.phantom_tail, recovery.cut_bytes, recovery.cut_reason,
-                     tuple(recovery.snapshots), tuple(epochs))
+    return Recovered(
+        log,
+        recovery.phantom_tail,
+        recovery.cut_bytes,
+        recovery.cut_reason,
+        tuple(recovery.snapshots),
+        tuple(epochs),
+    )
 
 
-def remove_strays(disk, path):
+def remove_strays(disk: Any, path: str) -> None:
     """Remove what a crash or Kafka's delayed deletion left behind."""
     removed = [
-        name for name in disk.list_directory(path)
+        name
+        for name in disk.list_directory(path)
         if STRAY_FILE.match(name) and name not in REWRITTEN
     ]
     for name in removed:
@@ -138,7 +150,9 @@ def remove_strays(disk, path):
         disk.sync_directory(path)
 
 
-def open_segments(disk, directory, segments, writable=True):
+def open_segments(
+    disk: Any, directory: Any, segments: list[Segment], writable: bool = True
+) -> None:
     """Open every segment file, oldest first. What Kafka wrote has no page of ours.
 
     What is not ``writable`` may be another process's, and is copied instead of mapped.
@@ -175,11 +189,18 @@ class Recovery:
     # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
     # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
 
-    def __init__(self, disk, directory, segments, producers_max=limits.PRODUCERS, floor=None):
+    def __init__(
+        self,
+        disk: Any,
+        directory: Any,
+        segments: list[Segment],
+        producers_max: int = limits.PRODUCERS,
+        floor: OffsetAndEpoch | None = None,
+    ) -> None:
         """``floor``: in place of the stored one, where that is damaged."""
         self.disk, self.directory, self.segments = disk, directory, segments
         self.path = directory.log_path
-        self.epochs = []
+        self.epochs: list[tuple[int, int]] = []
         self.stored_phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
         self.phantom_tail = self.stored_phantom_tail
         self.cut_bytes, self.cut_reason = 0, ""
@@ -197,7 +218,7 @@ class Recovery:
         self.start = OffsetAndEpoch(segments[0].base_offset if segments else 0, 0)
         self.anew, self.producers = False, Producers(producers_max)
 
-    def look(self):
+    def look(self) -> None:
         """Scan, judge where the scan stopped, compare epochs; raises for damage."""
         start = log_start(self.start.offset, self.snapshots)
         standing_on = start if start in self.snapshots else None
@@ -215,17 +236,15 @@ class Recovery:
         else:
             self.start = start
 
-    def _look_at_segments(self):
+    def _look_at_segments(self) -> None:
         expected = self.segments[0].base_offset if self.segments else 0
         for index, segment in enumerate(self.segments):
-            fault = KF_BATCH_OFFSET
+            fault = OFFSET
             if segment.base_offset == expected:
                 fault = self._scan(segment, expected)
             expected = segment.end_offset
             last = index + 1 == len(self.segments)
-            if fault == KF_BATCH_EMPTY and (
-                last or self.segments[index + 1].base_offset == expected
-            ):
+            if fault == END and (last or self.segments[index + 1].base_offset == expected):
                 continue
             self._judge(index, fault, expected)
             self.keep = index + 1
@@ -234,10 +253,10 @@ class Recovery:
         self._check_epochs(expected)
         self._find_phantom_tail(expected)
 
-    def mend(self):
+    def mend(self) -> None:
         """Store the phantom tail before anything is cut, cut, put everything on disk."""
         self.check_log_start()
-        if self.phantom_tail != self.stored_phantom_tail:
+        if self.phantom_tail is not None and self.phantom_tail != self.stored_phantom_tail:
             marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.phantom_tail)
         elif self.phantom_tail is not None:  # a start that was killed may have named it just now
             self.disk.sync_directory(self.directory.path)
@@ -253,19 +272,19 @@ class Recovery:
         delete_snapshots(self.disk, self.path, older)
         self.snapshots = [each for each in self.snapshots if each.offset >= self.start.offset]
 
-    def _store_epochs(self):
+    def _store_epochs(self) -> None:
         if self.stored != self.epochs:
             file = os.path.join(self.path, epoch_checkpoint.NAME)
             self.disk.rewrite_file(file, epoch_checkpoint.encode(self.epochs))
 
-    def _holds_newest(self):
+    def _holds_newest(self) -> bool:
         """Return whether the log has the record before the newest snapshot's end, or is past it."""
         if not self.snapshots or not self.segments:
             return not self.snapshots
         end_offset = self.segments[self.keep - 1].end_offset
         return holds(self.snapshots[-1], self.segments[0].base_offset, end_offset, self.epochs)
 
-    def _is_surpassed(self):
+    def _is_surpassed(self) -> bool:
         """Return whether a log without its end had nothing that the newest snapshot has not.
 
         Segments go the newest first where a snapshot takes their place, so a crash leaves a whole
@@ -280,7 +299,7 @@ class Recovery:
             had.append(OffsetAndEpoch(base, below[-1] if below else self.last_epoch()))
         return bool(self.snapshots) and surpasses(self.snapshots[-1], had)
 
-    def _leave_all(self):
+    def _leave_all(self) -> None:
         """Keep nothing of the segments."""
         newest = self.snapshots[-1]
         self.keep, self.epochs, self.start = 0, [], newest
@@ -288,57 +307,30 @@ class Recovery:
         self.phantom_tail = self.stored_phantom_tail
         load_producers(self.producers, self.disk, self.path, newest)
 
-    def places(self):
+    def places(self) -> list[OffsetAndEpoch | None]:
         """Return all offsets and epochs of the directory: none is of a later epoch (D5)."""
-        return [self.target, self.flushed, self.durable_end, self.floor, self.start,
-                self.stored_phantom_tail, self.phantom_tail]
+        return [
+            self.target,
+            self.flushed,
+            self.durable_end,
+            self.floor,
+            self.start,
+            self.stored_phantom_tail,
+            self.phantom_tail,
+        ]
 
-    def last_epoch(self):
+    def last_epoch(self) -> int:
         """Return the epoch of the last batch; 0 if there is none."""
         return self.epochs[-1][0] if self.epochs else 0
 
-    def _scan(self, Segment segment, int64_t expected):
-        """Note batches until one does not check; KF_BATCH_EMPTY at a clean end."""
-        cdef kf_batch_header h
-        cdef uint64_t limit = vouched_end(segment, self.flushed.offset)
-        cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
-        cdef int64_t stored_until = -1, last
-        cdef int fault = KF_BATCH_EMPTY
-        cdef Producers producers = self.producers
-        producers.mark(expected)
-        while segment.position < limit:
-            if segment.file.copied:
-                segment.file.look(segment.position, limit)
-            with nogil:
-                fault = kf_batch_check(
-                    segment.file.base + segment.position, limit - segment.position, &h
-                )
-            last = expected + h.record_count - 1 - segment.base_offset
-            if fault == KF_BATCH_OK and (h.base_offset != expected or last > RELATIVE_OFFSET_MAX):
-                fault = KF_BATCH_OFFSET
-            if fault == KF_BATCH_OK:
-                if expected >= stored_until:
-                    stored_epoch, stored_until = self._stored_epoch(expected)
-                if h.leader_epoch < epoch or (stored_epoch >= 0 and h.leader_epoch != stored_epoch):
-                    fault = KF_BATCH_EPOCH
-            if fault == KF_BATCH_INCOMPLETE and limit - segment.position < KF_BATCH_HEADER \
-                    and kf_is_zero(segment.file.base, segment.position, limit):
-                fault = KF_BATCH_EMPTY
-            if fault != KF_BATCH_OK:
-                break
-            if h.leader_epoch != epoch or not self.epochs:
-                self.epochs.append((h.leader_epoch, expected))
-                epoch = h.leader_epoch
-            if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
-                producers.note(&h, expected, segment.file.base + segment.position)
-            segment.note_batch(&h, expected)
-            expected = segment.end_offset
-            fault = KF_BATCH_EMPTY
-        if segment.file.copied:
-            segment.file.look_away()
-        return fault
+    def _scan(self, segment: Segment, expected: int) -> int:
+        """Note batches until one does not check; END at a clean end."""
+        limit = vouched_end(segment, self.flushed.offset)
+        return note_batches(
+            segment, expected, limit, self.producers, self.epochs, self._stored_epoch
+        )
 
-    def _stored_epochs(self):
+    def _stored_epochs(self) -> list[tuple[int, int]] | None:
         try:
             file = os.path.join(self.path, epoch_checkpoint.NAME)
             return epoch_checkpoint.decode(self.disk.read_file(file), file)
@@ -349,7 +341,7 @@ class Recovery:
                 raise
             return None
 
-    def _stored_epoch(self, offset):
+    def _stored_epoch(self, offset: int) -> tuple[int, int]:
         """Return (epoch that the checkpoint has for ``offset``, up to which offset); -1: it says
         none.
 
@@ -371,7 +363,7 @@ class Recovery:
         # Kafka drops entries up to a log start inside the first segment; ours begin at the segment.
         return 2**31 - 1 if self.paged else -1, until
 
-    def _watermark(self):
+    def _watermark(self) -> tuple[OffsetAndEpoch, OffsetAndEpoch]:
         """Return (target, flushed) of D10 over all segments: a later flushed implies the earlier
         ones.
 
@@ -386,22 +378,25 @@ class Recovery:
             elif segment.has_page:
                 raise CorruptLog(
                     f"{segment.file.path}: neither durable watermark of its last page holds",
-                    segment.file.path, segment.file.size - limits.PAGE_BYTES, segment.base_offset)
+                    segment.file.path,
+                    segment.file.size - limits.PAGE_BYTES,
+                    segment.base_offset,
+                )
         return target, flushed
 
-    def _durable_bound(self, index):
+    def _durable_bound(self, index: int) -> int:
         """Return the offset below which all was on disk, as far as segment ``index`` tells."""
         if not self.paged and self.last_epoch() > self.durable_end.epoch:
             return self.floor.offset  # a leader of a later epoch had Kafka cut what we left
         bound = self.flushed.offset
-        for later in self.segments[index + 1:]:
+        for later in self.segments[index + 1 :]:
             if self.paged and not later.has_page:
                 bound = max(bound, later.base_offset)  # trimmed: all before it was on disk
         return bound
 
-    def _judge(self, index, fault, end_offset):
+    def _judge(self, index: int, fault: int, end_offset: int) -> None:
         """Decide what a stop below the end of the bytes is; raises CorruptLog for damage."""
-        cdef Segment segment = self.segments[index]
+        segment = self.segments[index]
         bound = self._durable_bound(index)
         if self.paged and not segment.has_page and index + 1 < len(self.segments):
             bound = max(bound, end_offset + 1)
@@ -410,10 +405,13 @@ class Recovery:
             raise CorruptLog(
                 f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): "
                 f"{reason}; everything below offset {bound} had been flushed",
-                segment.file.path, segment.position, end_offset)
+                segment.file.path,
+                segment.position,
+                end_offset,
+            )
         self.cut_reason = reason
 
-    def _judge_end(self, end_offset):
+    def _judge_end(self, end_offset: int) -> None:
         """Judge whether something is missing that was on disk."""
         bound = self._durable_bound(len(self.segments))
         if end_offset < bound:
@@ -421,10 +419,12 @@ class Recovery:
             raise EndMissing(
                 f"{where} ends at offset {end_offset}, but everything below offset {bound} had "
                 f"been flushed",
-                where, self.segments[-1].position if self.segments else 0, end_offset,
+                where,
+                self.segments[-1].position if self.segments else 0,
+                end_offset,
             )
 
-    def _find_phantom_tail(self, end_offset):
+    def _find_phantom_tail(self, end_offset: int) -> None:
         """Find what may have been acknowledged and is not there."""
         if end_offset >= self.target.offset or not self.paged:
             return
@@ -432,7 +432,7 @@ class Recovery:
         if known is None or (self.target.epoch, self.target.offset) > (known.epoch, known.offset):
             self.phantom_tail = self.target
 
-    def _cut_after(self, keep):
+    def _cut_after(self, keep: int) -> None:
         """Remove the segments behind a hole, the newest first: a crash leaves a prefix."""
         for segment in reversed(self.segments[keep:]):
             self.cut_bytes += 0 if segment.has_page else segment.file.size
@@ -443,18 +443,17 @@ class Recovery:
             self.disk.sync_directory(self.path)
         del self.segments[keep:]
 
-    def _put_on_disk(self):
+    def _put_on_disk(self) -> None:
         """Cut what stands behind the last whole batch, and sync everything.
 
         D3: flushed is unknown until every file was synced. What no flush of the process before is
         known to have covered is stored again: its write-back may have failed (D9).
         """
-        cdef Segment segment
         epoch = self.start.epoch
         for segment in self.segments:
             epoch = max(epoch, segment.last_epoch)
             segment.note_reserved(max(segment.stored_prepared(), segment.position))
-            if segment.page != NULL:
+            if segment.has_page:
                 segment.aim_watermark(segment.end_offset, epoch, segment.voucher)
                 segment.mark_end()
                 segment.store_again(self.flushed.offset)
@@ -469,7 +468,7 @@ class Recovery:
             segment.reach_watermark()
         self.disk.sync_directory(self.path)
 
-    def _check_epochs(self, end_offset):
+    def _check_epochs(self, end_offset: int) -> None:
         """Check that the checkpoint agrees with the batches where it is ours; else rebuild it."""
         file = os.path.join(self.path, epoch_checkpoint.NAME)
         start = self.segments[0].base_offset if self.segments else 0
@@ -478,11 +477,15 @@ class Recovery:
             if stored != self.epochs:
                 raise CorruptLog(
                     f"{file} names epochs that no batch has: {stored} against {self.epochs}",
-                    file, 0, start)
+                    file,
+                    0,
+                    start,
+                )
 
-    def check_log_start(self):
+    def check_log_start(self) -> None:
         """Check that a log that does not start at 0 stands on a snapshot, as Kafka does."""
         start = self.segments[0].base_offset if self.segments else 0
         if start > 0 and not any(each.offset >= start for each in self.snapshots):
             raise ForeignDirectory(
-                f"{self.path} starts at offset {start}, but no snapshot reaches that far")
+                f"{self.path} starts at offset {start}, but no snapshot reaches that far"
+            )
