@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
+from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading import held_segment
 from kraftfast.log.reading.copied_file import CopiedFile
@@ -350,3 +351,56 @@ def test_the_wait_for_an_owner_ends_by_the_clock(tmp_path: Path) -> None:
         with pytest.raises(held_segment.OwnerBusy):
             held_segment.HeldSegment(home.log_path, 0, waits=Slow())
     assert len(slept) == held_segment.OWNER_BUSY_S_MAX
+
+
+class ChangingDisk(Disk):
+    """Whose directory is listed as it was, for so many times, while its segments change."""
+
+    def __init__(self, *listed: list[str]) -> None:
+        super().__init__()
+        self.listed = list(listed)
+
+    def list_directory(self, path: str) -> list[str]:
+        return self.listed.pop(0) if self.listed else super().list_directory(path)
+
+
+def later_start(home: Home) -> int:
+    """A log whose first segments are gone; where it starts."""
+    log = home.open()
+    fill(log, 200, 1500)
+    log.flush()
+    delete_before(log, 100)
+    start = int(log.segments[0].base_offset)
+    home.close()
+    return start
+
+
+@pytest.mark.parametrize("offset", [0, 7])
+def test_a_list_of_segments_that_are_gone_is_made_anew(home: Home, offset: int) -> None:
+    """It told that the log starts at one that is gone, which may be below what was asked for."""
+    start = later_start(home)
+    gone = [f"{base:020}.log" for base in (0, 5)]
+    disk = ChangingDisk(gone, gone, [], gone)
+    with (
+        LogReader(home.log_path, disk=disk) as reader,
+        pytest.raises(OffsetOutOfRange) as caught,
+    ):
+        read(reader, offset, start + 1)
+    assert caught.value.log_start_offset == start and not disk.listed
+
+
+def test_segments_that_are_replaced_by_others_are_waited_for(home: Home) -> None:
+    """Where a snapshot takes the place of a log, no segment is there for a moment."""
+    start = later_start(home)
+    with LogReader(home.log_path, disk=ChangingDisk([], [], [])) as reader:
+        assert read(reader, start, start + 1)
+
+
+def test_segments_that_never_come_back_are_an_error(home: Home) -> None:
+    later_start(home)
+    names = ["00000000000000000000.log"]
+    with (
+        LogReader(home.log_path, disk=ChangingDisk(*[names] * 1000)) as reader,
+        pytest.raises(StorageError, match="go on to change"),
+    ):
+        read(reader, 7, 8)

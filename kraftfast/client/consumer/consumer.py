@@ -295,12 +295,25 @@ class Consumer(RecordStream):
             self._check_start(source.log_start_offset)
             try:
                 yield from reader.batches(self.position, source.high_watermark)
-            except CorruptLog:  # or a snapshot takes the place of that replica's log just now
-                deadline = self.host.monotonic() + REPLACED_S_MAX
-                while self.position >= source.log_start_offset:
-                    if self.host.monotonic() >= deadline:
-                        raise
-                    self.host.sleep(RETRY_S)
+            except (CorruptLog, OffsetOutOfRange):
+                if not self._is_replaced(source):
+                    raise
+
+    def _is_replaced(self, source: Watch) -> bool:
+        """Return whether a log without the record at ``position`` is no longer what is read.
+
+        A snapshot takes its place just now, or its replica has ended, and what it knew says nothing
+        of the files that are there.
+        """
+        deadline = self.host.monotonic() + REPLACED_S_MAX
+        while self.position >= source.log_start_offset:
+            if not source.alive():
+                self._look_around()
+                return True
+            if self.host.monotonic() >= deadline:
+                return False
+            self.host.sleep(RETRY_S)
+        return True
 
     def _check_start(self, start: int) -> None:
         """Refuse a position below the log's start, even if its records are still there."""

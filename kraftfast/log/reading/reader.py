@@ -14,10 +14,11 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
+from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageError
 from kraftfast.log import scan
 from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.log.reading.copied_file import FIRST_READ_BYTES, SPAN_BYTES
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 HELD_SEGMENTS_MAX = 2
+CHANGES_S, CHANGES_S_MAX = 0.005, 0.5
+"""How long segments that are listed, and gone, are looked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +249,7 @@ class LogReader:
 
     def _span(self, offset: int, end_offset: int, bytes_max: int) -> Span | None:
         """Return whole batches from the one of ``offset`` on; None if it ends beyond the bound."""
-        for known in (True, False):  # a second time with a fresh list of the segments
-            if not known:
-                self._list()
-            index = bisect_right(self._bases, offset) - 1
-            if index < 0:
-                continue
-            try:
-                segment = self._segment(self._bases[index])
-            except FileNotFoundError:
-                continue
+        for segment, known in self._segments_of(offset):
             if self._copied is not None and self._copied[0] is segment:
                 span = _part(self._copied[1], offset, end_offset)
                 if span is not None:
@@ -277,10 +271,35 @@ class LogReader:
                 return None
             if not known:
                 raise corrupt_log(segment.path, end, reached, _reason(fault, end_offset))
-        first = self._bases[0] if self._bases else 0
-        raise OffsetOutOfRange(
-            f"{self.log_path} starts at offset {first}, beyond offset {offset}", first
-        )
+        raise AssertionError("the last look returns or raises")
+
+    def _segments_of(self, offset: int) -> Iterator[tuple[HeldSegment, bool]]:
+        """Yield the segment that may hold ``offset``, then again by a fresh list of all of them.
+
+        With each, whether it was found without one. A list may be older than what it is made of:
+        where a snapshot takes the place of all segments, there is none for a moment. Raises
+        OffsetOutOfRange, StorageError if they go on to change.
+        """
+        index = bisect_right(self._bases, offset) - 1
+        if index >= 0:
+            with suppress(FileNotFoundError):
+                yield self._segment(self._bases[index]), True
+        deadline = self._waits.monotonic() + CHANGES_S_MAX
+        while True:
+            self._list()
+            index = bisect_right(self._bases, offset) - 1
+            late = self._waits.monotonic() >= deadline
+            if index < 0 and (self._bases or late):
+                first = self._bases[0] if self._bases else 0
+                raise OffsetOutOfRange(
+                    f"{self.log_path} starts at offset {first}, beyond offset {offset}", first
+                )
+            if index >= 0:
+                with suppress(FileNotFoundError):
+                    yield self._segment(self._bases[index]), False
+                if late:
+                    raise StorageError(f"{self.log_path}: its segments go on to change")
+            self._waits.sleep(CHANGES_S)
 
 
 def _part(span: Span, offset: int, end_offset: int) -> Span | None:
