@@ -2,22 +2,21 @@
 
 cimport cython
 
-from kraftfast.node.rings.ring_peers cimport RingPeers
 from kraftfast.node.node cimport Node
+from kraftfast.node.rings.local_peer cimport LocalPeer
 
 
 cdef class Loop:
     cdef public Node node
     cdef public dict handlers
-    cdef public RingPeers ring_peers
-    cdef public object door, sockets, resolver, signals, stop_at_ms
+    cdef public object ring_peers, door, sockets, resolver, signals, stop_at_ms
     cdef public int spin_us
     cdef set _forgotten
     cdef long long _turns, _progress, _tended_ms
     cdef int _latency_fd
     cdef object __weakref__
 
-    @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint)
+    @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint, peer=LocalPeer)
     cpdef bint turn(self) except -1
 
     @cython.locals(node=Node)

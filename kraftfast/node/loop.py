@@ -18,7 +18,8 @@ from kraftfast.errors import FlushFailed
 from kraftfast.node.node import Node
 from kraftfast.node.processes.placement import Placement
 from kraftfast.node.rings.local_door import LocalDoor
-from kraftfast.node.rings.ring_peers import LocalPeer, RingPeers
+from kraftfast.node.rings.local_peer import LocalPeer
+from kraftfast.node.rings.ring_peers import RingPeers
 from kraftfast.node.tcp.prober import Prober
 from kraftfast.node.witness import start_line
 
@@ -170,8 +171,11 @@ class Loop:
         node = self.node
         self._turns += 1
         worked = node.take_flush()
-        if self.ring_peers.peers:
-            worked |= self.ring_peers.handle()
+        for peer in self.ring_peers.peers:
+            try:
+                worked |= peer.handle()
+            except Exception as error:
+                peer.failed(error)
         worked |= node.flush_inline()
         if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
             before = node.log.bytes_appended

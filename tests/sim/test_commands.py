@@ -190,4 +190,4 @@ def test_coverage_names_the_lines_that_no_seed_runs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     shares = re.findall(r"^ *(\d+) % .*  node/tcp/session.py$", done.stdout, re.MULTILINE)
     assert len(shares) == 1 and 30 < int(shares[0]) < 100
-    assert re.search(r"^compiled: .*node/rings/ring_peers.py", done.stdout, re.MULTILINE)
+    assert re.search(r"^compiled: .*node/rings/local_peer.py", done.stdout, re.MULTILINE)

@@ -36,7 +36,7 @@ cdef class RingPeer:
     cdef uint64_t bytes_max          # of them in one answer
     cdef public Stats stats          # where events are noted, or None
 
-    cdef bint intact(self)
+    cpdef bint intact(self)
     cpdef int peek(self)
     cpdef release(self)
     cpdef publish_tail(self)

@@ -100,7 +100,7 @@ cdef class RingPeer:
         self.maps = {}
         self.offset = -1
 
-    cdef bint intact(self):
+    cpdef bint intact(self):
         """Return whether neither side has broken the rings' rules; the kernel reports death."""
         if self.broken is None and (self.out.faulted() or self.inbox.faulted()):
             self.broken = "its ring breaks the rules"

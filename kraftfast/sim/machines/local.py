@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kraftfast.errors import CannotListen, PeerGone
+from kraftfast.node.rings.local_peer import LocalPeer
 from kraftfast.node.rings.ring_peer import ANSWER_HEAD_BYTES
-from kraftfast.node.rings.ring_peers import LocalPeer
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.sim.machines.files import File, Files
 
