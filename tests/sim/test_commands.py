@@ -71,7 +71,8 @@ def running_in(folder: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if os.readlink(process / "cwd").startswith(str(folder)):
-                found.append(process.name)
+                words = (process / "cmdline").read_text().replace("\0", " ")
+                found.append(f"{process.name} {words}"[:200])
     return found
 
 
