@@ -20,7 +20,7 @@ import pytest
 from kraftfast.errors import FlushFailed
 from kraftfast.node.event_log import Entry, entry_now
 from kraftfast.node.processes import telling, worker
-from kraftfast.node.processes.line import UNREAD_BYTES_MAX, ToSupervisor, show_as
+from kraftfast.node.processes.line import UNREAD_BYTES_MAX, ToSupervisor, show_as, write_line
 from kraftfast.node.processes.supervisor import READY_BYTES_MAX
 from kraftfast.node.processes.telling import WAITING_MAX, Telling, log
 from kraftfast.quorum import LocalQuorum
@@ -36,6 +36,15 @@ def wait_until(is_so: Any) -> None:
     while not is_so():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
+
+
+def test_a_program_without_stderr_has_no_line_on_its_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python sets it to None where the descriptor is closed, as pythonw and daemons do."""
+    monkeypatch.setattr(sys, "stderr", None)
+    write_line("a replica is down")
+    assert capsys.readouterr().out == ""
 
 
 # --- out of a worker ------------------------------------------------------------------------------

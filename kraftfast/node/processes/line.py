@@ -69,7 +69,7 @@ def write_line(text: str) -> None:
         fd = sys.stderr.fileno()
         mode = os.fstat(fd).st_mode
     except (OSError, ValueError, AttributeError):
-        _print(text)  # replaced by something that is no file, or closed
+        _print(text)  # replaced by something that is no file, or closed, or not there
         return
     try:
         if stat.S_ISSOCK(mode):
@@ -89,6 +89,8 @@ def write_line(text: str) -> None:
 
 
 def _print(text: str) -> None:
+    if sys.stderr is None:
+        return  # print() would write to stdout, which is the program's
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
