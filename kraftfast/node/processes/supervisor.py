@@ -97,11 +97,13 @@ class Worker:
     def heard(self) -> bool:
         """Take one message: that it is ready, or why it is not, or an event that happened there.
 
-        False: the connection has ended.
+        False: there is none, or the connection has ended.
         """
         assert self.sock is not None
         try:
             answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
         except (OSError, msgspec.DecodeError):
             self.deaf = True
             return False
