@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kraftfast.errors import ForeignDirectory, StorageError
+from kraftfast.errors import ForeignDirectory, HostUnsupported, OutOfResources, StorageError
 from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.processes import supervisor
 from kraftfast.node.processes.launching import Launch, Sibling
@@ -208,3 +209,45 @@ def test_what_was_launched_and_is_not_wanted_leaves_no_process(tmp_path: Path) -
     launch.end()
     Launch(3).end()
     assert children() <= before
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.EMFILE, OutOfResources), (errno.EACCES, HostUnsupported)]
+)
+def test_a_process_that_the_system_refuses_is_a_typed_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
+) -> None:
+    """A program that catches KraftfastError goes on; what was there stays as it was."""
+
+    def refuse(*_: object) -> Launch:
+        raise OSError(code, os.strerror(code))
+
+    with LocalQuorum(tmp_path / "q", 1, **SMALL) as quorum:
+        monkeypatch.setattr(supervisor, "Launch", refuse)
+        monkeypatch.setattr(supervisor.spare, "take", refuse)
+        with pytest.raises(kind, match=os.strerror(code)):
+            quorum.add_replica()
+        assert list(quorum.directories) == list(quorum.supervisor.workers) == [1]
+        with pytest.raises(kind, match=os.strerror(code)):
+            LocalQuorum(tmp_path / "other", 1, **SMALL)
+        monkeypatch.setattr(supervisor.os, "pipe2", refuse)
+        with pytest.raises(kind, match=os.strerror(code)):
+            Supervisor([])
+        monkeypatch.undo()
+        assert quorum.add_replica(2) == 2
+
+
+def test_a_worker_that_says_nothing_yet_is_listened_to_later(tmp_path: Path) -> None:
+    """The kernel may report a socket as readable that then has nothing to read."""
+    worker = supervisor.Worker(NodeConfig(directory=str(tmp_path), node_id=1, voters=()))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        worker.sock = ours
+        assert not worker.heard()
+        assert not worker.deaf
+        theirs.send(msgspec.json.encode({"ready": True}))
+        assert worker.heard()
+        assert worker.ready.is_set()
+        theirs.close()
+        assert not worker.heard()
+        assert worker.deaf

@@ -7,6 +7,7 @@ nothing when it forks, and the siblings that it makes are children of this proce
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -16,16 +17,38 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 import kraftfast
 from kraftfast import forks
+from kraftfast.errors import HostUnsupported, OutOfResources
 
 SIBLINGS_BYTES_MAX = 64 * 1024
+SCARCE = {
+    errno.EMFILE: ": raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "",
+    errno.ENOMEM: "",
+    errno.EAGAIN: ": raise the limit of processes (ulimit -u)",
+}
+"""Why the system refuses a process where it may grant one later, and what to do."""
 OF_ONE_TEST = "PYTEST_CURRENT_TEST"
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise OutOfResources, or HostUnsupported, where the system refuses what a process needs."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot start a replica's process: {error.strerror or error}"
+        if error.errno in SCARCE:
+            raise OutOfResources(text + SCARCE[error.errno]) from error
+        text += f" ({error.filename})" if error.filename else ""
+        raise HostUnsupported(f"{text}; kraftfast doctor shows what this host lacks") from error
 
 
 class Sibling:

@@ -36,7 +36,7 @@ from kraftfast.errors import (
 )
 from kraftfast.link.host import check_tasks
 from kraftfast.node.event_log import Entry
-from kraftfast.node.processes.launching import Child, Launch, Launched, spare
+from kraftfast.node.processes.launching import Child, Launch, Launched, refusals, spare
 from kraftfast.node.processes.telling import tell
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ class Supervisor:
         self._lock, self._ending = threading.RLock(), threading.RLock()
         self._started = self._closing = False
         self._orphans_end_at = 0.0
-        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with refusals():
+            self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
 
     def keep(self, configs: list[NodeConfig]) -> None:
@@ -203,16 +204,17 @@ class Supervisor:
         """Start every worker and wait until each has opened its log, or says why it cannot.
 
         Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
-        are enough is for the caller to judge. Raises Closed, HostUnsupported.
+        are enough is for the caller to judge. Raises Closed, HostUnsupported, OutOfResources.
         """
-        if self._launch is None:
-            check_tasks(len(self.workers))
-            self._launch = spare.take(len(self.workers))
         began = time.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
-        launched, self._launch = self._launch.take(timeout_s), None
-        for worker in self.workers.values():
-            worker.start(launched.pop(0) if launched else None)
+        with refusals():
+            if self._launch is None:
+                check_tasks(len(self.workers))
+                self._launch = spare.take(len(self.workers))
+            launched, self._launch = self._launch.take(timeout_s), None
+            for worker in self.workers.values():
+                worker.start(launched.pop(0) if launched else None)
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
@@ -260,12 +262,14 @@ class Supervisor:
     def add(self, config: NodeConfig, timeout_s: float) -> None:
         """Add one more worker, kept alive like the others from now on.
 
-        Raises its error if it cannot start, TimedOut; then it is as if it had never been.
+        Raises its error if it cannot start, TimedOut, HostUnsupported, OutOfResources; then it is
+        as if it had never been.
         """
         worker = Worker(config)
         with self._lock:
             self._check_open()
-            worker.start()
+            with refusals():
+                worker.start()
             self.workers[config.node_id] = worker
             self._wake()
         try:
