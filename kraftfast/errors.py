@@ -279,7 +279,7 @@ class RequestRefused(QuorumError):
 
 
 class OffsetOutOfRange(QuorumError):
-    """The log starts beyond this offset; ``log_start_offset`` is where."""
+    """The log starts beyond this offset, ``log_start_offset`` is where; -1: it ends before it."""
 
     exit_code = 17
 

@@ -54,12 +54,6 @@ def consume(
     line = json_line if shape == "json" else value_line
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
         write(consumer, sys.stdout.buffer, line, count)
-        if from_offset > consumer.high_watermark and not follow:  # known of servers only now
-            from kraftfast.errors import OffsetOutOfRange
-
-            raise OffsetOutOfRange(
-                f"offset {from_offset} is beyond what is committed: {consumer.high_watermark}"
-            )
 
 
 def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:
@@ -67,6 +61,8 @@ def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:
     written, follow = 0, consumer.follow
     consumer.follow = False  # it is here that is waited, with everything written
     while True:
+        if follow:
+            consumer.wait(None)  # also for the first record that is asked for
         for record in consumer:
             out.write(line(record))
             written += 1
@@ -78,7 +74,6 @@ def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:
         out.flush()
         if not follow:
             return
-        consumer.wait(None)
 
 
 def value_line(record: Any) -> bytes:

@@ -107,6 +107,33 @@ def test_reading_waits_for_what_is_not_there_yet(readable: tuple[LocalQuorum, An
 
 
 @pytest.mark.processes
+def test_an_offset_beyond_all_that_is_committed_is_refused(
+    readable: tuple[LocalQuorum, Any],
+) -> None:
+    """Not read as an empty log; read() and follow wait for it, and so does who has waited."""
+    quorum, consume = readable
+    with quorum.producer() as producer:
+        end = producer.append_wait(b"the last") + 1
+        with consume(end) as consumer:
+            assert list(consumer) == []
+        with consume(end + 2) as consumer:
+            with pytest.raises(OffsetOutOfRange, match=f"{end + 2} is beyond .* {end}$") as caught:
+                list(consumer)
+            assert caught.value.log_start_offset == -1
+            assert list(consumer.batches()) == []
+            with pytest.raises(TimedOut):
+                consumer.read(1, timeout=0.01)
+            producer.append_many([b"1", b"2", b"3"])
+            assert [record.value for record in consumer] == [b"3"]
+        beyond = end + 4
+        with consume(beyond, follow=True) as consumer:
+            timer = threading.Timer(0.3, producer.append_many, [[b"4", b"5"]])
+            timer.start()
+            assert next(iter(consumer)).value == b"5"
+            timer.join()
+
+
+@pytest.mark.processes
 def test_following_goes_on_for_ever(readable: tuple[LocalQuorum, Any]) -> None:
     quorum, consume = readable
     with quorum.producer() as producer:

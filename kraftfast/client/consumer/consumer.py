@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 RETRY_S = 0.02
 SEARCH_S = 10.0  # until NoQuorum, however long a call may take
 SLEEP_S_MAX = 0.5
+BEYOND_S_MAX = 1.0  # so long may it take until replicas know that what was acknowledged is committed
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
 REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
@@ -53,13 +54,14 @@ PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much long
 class RecordStream(ABC):
     """Committed records in offset order from ``from_offset`` on, without control records.
 
-    Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
-    for ever. ``position``: the offset of the next record. ``host``: what it runs on. Not
-    thread-safe. Close it: one that is forgotten warns (ResourceWarning), and is closed once it is
-    collected.
+    Iterating ends at what is committed when the end is reached, and raises OffsetOutOfRange where
+    ``from_offset`` is beyond it; with ``follow`` it waits for more, for ever. ``position``: the
+    offset of the next record. ``host``: what it runs on. Not thread-safe. Close it: one that is
+    forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
     # position, follow: as above. closed: no more calls, which raise refusal.
+    # _committed_end: all below is known to be committed, whatever the replicas know that run now.
 
     def __init__(self, from_offset: int, follow: bool, host: Host = HOST) -> None:
         self.host = host
@@ -67,6 +69,7 @@ class RecordStream(ABC):
         self.follow = flag("follow", follow)
         self.closed = False
         self.refusal: LocalError = Closed("the consumer is closed")
+        self._committed_end = 0
         forks.own(self)
 
     @property
@@ -89,6 +92,7 @@ class RecordStream(ABC):
         self._check_open()
         while True:
             for batch in self._committed():
+                self._committed_end = max(self._committed_end, batch.end_offset)
                 yield batch
                 self._check_open()
             if not self.follow:
@@ -109,13 +113,33 @@ class RecordStream(ABC):
     def batches(self) -> Iterator[BatchView]:
         """Yield whole batches, control batches too; the first may begin below ``position``.
 
-        Raises as the class, and Closed.
+        There are none where ``position`` is beyond the end: see :meth:`wait`. Raises as the class,
+        and Closed.
         """
         for batch in self._batches():
             self.position = max(self.position, batch.end_offset)
             yield batch
 
     def __iter__(self) -> Iterator[Record]:
+        yield from self._records()
+        if self.position > self._committed_end:
+            self._check_end()
+            yield from self._records()
+
+    def _check_end(self) -> None:
+        """Refuse a position that no replica knows to be committed, nor learns to be in time."""
+        deadline = self.host.monotonic() + BEYOND_S_MAX
+        while True:
+            self._committed_end = max(self._committed_end, self.high_watermark)
+            if self.position <= self._committed_end:
+                return
+            if self.host.monotonic() >= deadline:
+                raise OffsetOutOfRange(
+                    f"offset {self.position} is beyond what is committed: {self._committed_end}"
+                )
+            self.wait(RETRY_S)
+
+    def _records(self) -> Iterator[Record]:
         for batch in self._batches():
             if not batch.is_control:
                 for record in batch.records():
@@ -138,7 +162,7 @@ class RecordStream(ABC):
         try:
             while True:
                 if count > 0:
-                    for record in self:
+                    for record in self._records():
                         found.append(record)
                         if len(found) == count:
                             break
@@ -348,14 +372,18 @@ class Consumer(RecordStream):
                 if source.wait_beyond(
                     self.position, min(SLEEP_S_MAX, deadline - self.host.monotonic())
                 ):
-                    return True
+                    return self._found()
             except PeerGone:
                 self._let_go_of_source()
             self._look_around()
             if self.high_watermark > self.position:
-                return True
+                return self._found()
             if self.host.monotonic() >= deadline:
                 return False
+
+    def _found(self) -> bool:
+        self._committed_end = max(self._committed_end, self.position + 1)
+        return True
 
     def close(self) -> None:
         for id in list(self._watches):
