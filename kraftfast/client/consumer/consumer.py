@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 RETRY_S = 0.02
 SEARCH_S = 10.0  # until NoQuorum, however long a call may take
 SLEEP_S_MAX = 0.5
-BEYOND_S_MAX = 1.0  # so long may it take until replicas know that what was acknowledged is committed
+BEYOND_S_MAX = 1.0  # so long may replicas take to learn that an acknowledged record is committed
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
 REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
