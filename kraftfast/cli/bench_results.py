@@ -140,11 +140,17 @@ def plan_of_matrix(command: str, over: Values, repeat: int) -> tuple[Plan, dict[
 
 
 def keep(result: Result, folder: Path | None, quiet: bool) -> None:
-    """Save a result in the folder of results, and show it. Raises StorageError."""
-    from kraftfast.bench.result import default_folder, new_path
+    """Save a result in the folder of results, if it is not there, and show it.
 
-    path = new_path(folder or default_folder(), result.name)
-    result.save(path)
+    Raises StorageError, InputError.
+    """
+    from kraftfast.bench.result import collected, default_folder, new_path
+
+    folder = folder or default_folder()
+    path = next((path for path, found in collected(folder) if found == result), None)
+    if path is None:
+        path = new_path(folder, result.name)
+        result.save(path)
     if not quiet:
         show_result(result)
     click.echo(str(path), err=quiet)

@@ -12,6 +12,7 @@ from kraftfast import errors
 from kraftfast.bench.plan import of_table
 from kraftfast.bench.result import Result, Run
 from kraftfast.cli import sweeping
+from kraftfast.cli.bench_results import keep
 from kraftfast.spark.jobs.sweeps import read_rows, sweep
 
 
@@ -152,6 +153,19 @@ def test_each_machine_has_a_result_of_its_own(tmp_path: Path) -> None:
     assert not fast.complete and not slow.complete and fast.began_at == "2026-01-01"
     fast.save(tmp_path / "fast.json")
     assert Result.load(tmp_path / "fast.json") == fast
+
+
+def test_a_sweep_that_is_repeated_leaves_one_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of it was done before, and is no second measurement: compare would count it twice."""
+    for began in ("2026-01-01", "2026-01-01", "2026-01-02"):
+        (tmp_path / "none.json").write_text("no result: passed over")
+        run = Run("floor", 0, began, 0.0, 0.0, [LINE])
+        keep(Result("matrix floor", began, FLOOR, {"cpu": "fast"}, [run]), tmp_path, quiet=True)
+    first, again, other = capsys.readouterr().err.split()
+    assert first == again != other
+    assert len(list(tmp_path.glob("*floor*.json"))) == 2
 
 
 def test_a_benchmark_that_fails_is_told_with_the_command_that_shows_it() -> None:
