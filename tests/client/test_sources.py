@@ -11,7 +11,7 @@ import pytest
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.host import Host
-from kraftfast.errors import OffsetOutOfRange
+from kraftfast.errors import NoQuorum, OffsetOutOfRange
 from kraftfast.log.log_start import begin_at
 from tests.log.kit import Home, content, fill, snapshot
 
@@ -82,3 +82,13 @@ def test_a_source_that_begins_later_all_at_once(replicas: tuple[Shown, Shown, An
         with pytest.raises(OffsetOutOfRange) as caught:
             next(iter(consumer))
         assert caught.value.log_start_offset in (55, 58)
+
+
+def test_why_no_replica_can_be_read_is_told(tmp_path: Path) -> None:
+    """Not that none runs, where this process has no descriptor left to look, say."""
+    place = str(tmp_path / "1")
+    with pytest.raises(NoQuorum, match=f"^no replica runs: no replica answers on '{place}/") as it:
+        Consumer({1: place}, timeout=0.01)
+    assert str(it.value).endswith(": No such file or directory")
+    with pytest.raises(NoQuorum, match="^no replica runs: there is none$"):
+        Consumer({}, timeout=0.01)

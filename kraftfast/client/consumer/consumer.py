@@ -217,7 +217,7 @@ class Consumer(RecordStream):
 
     # directories: replica id -> directory. _watches: of the replicas that run, by id.
     # _absent_until: when one that did not answer is asked again, by id.
-    # _foreign: a replica found last that is another quorum's.
+    # _foreign: a replica found last that is another quorum's. _problem: why one was not watched.
     # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
 
     def __init__(
@@ -235,6 +235,7 @@ class Consumer(RecordStream):
         self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
         self._foreign: InconsistentClusterId | None = None
+        self._problem: object = "there is none"
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
@@ -256,6 +257,7 @@ class Consumer(RecordStream):
                 except (PeerGone, InconsistentClusterId) as error:
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
+                    self._problem = error
                     # One that is stopped costs time: it is asked seldom.
                     spent = self.host.monotonic() - now
                     self._absent_until[id] = (
@@ -292,7 +294,7 @@ class Consumer(RecordStream):
             if self._foreign is not None:
                 raise self._foreign
             if self.host.monotonic() >= deadline:
-                raise NoQuorum("no replica runs")
+                raise NoQuorum(f"no replica runs: {self._problem}")
             self.host.sleep(RETRY_S)
 
     def _worth(self, watch: Watch) -> tuple[bool, int, bool]:
