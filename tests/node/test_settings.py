@@ -211,6 +211,13 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     assert quorum_path("/quorum") == "/quorum"
 
 
+@pytest.mark.parametrize("path", [b"/quo\xffrum", "/quo\udcffrum", Path("/quo\udcffrum")])
+def test_a_directory_that_utf_8_cannot_express_is_refused(path: str | bytes | Path) -> None:
+    """Workers are told it as JSON, before whose end the quorum would wait for them."""
+    with pytest.raises(InvalidOption, match=r"cannot be '/quo\\udcffrum': it is not UTF-8"):
+        quorum_path(path)  # type: ignore[arg-type]
+
+
 def test_ports_that_are_chosen_are_none_that_connections_get(tmp_path: Path) -> None:
     """Else a replica that is started again may find its port taken, by any process, for long."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())

@@ -82,6 +82,10 @@ def quorum_path(path: str | os.PathLike[str]) -> str:
         raise InvalidOption(
             f"a quorum's directory cannot be {found}: the working directory is gone"
         ) from None
+    try:
+        found.encode()
+    except UnicodeEncodeError:  # it is told to workers, and stands in files, as UTF-8
+        raise InvalidOption(f"a quorum's directory cannot be {found!r}: it is not UTF-8") from None
     above = found
     while not os.path.lexists(above) and above != os.path.dirname(above):
         above = os.path.dirname(above)
