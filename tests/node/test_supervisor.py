@@ -144,6 +144,22 @@ def test_a_supervisor_that_ends_before_its_worker_is_ready_is_no_defect(tmp_path
     assert (worker.returncode, told) == (0, b"")
 
 
+def test_a_worker_that_is_told_no_configuration_says_so() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            command = [sys.executable, "-m", "kraftfast.node.processes.worker"]
+            fd = theirs.fileno()
+            worker = subprocess.Popen([*command, str(fd)], pass_fds=[fd], stderr=subprocess.PIPE)
+        ours.send(b'{"stop":50}')
+        ours.settimeout(TIMEOUT_S)
+        event, error = (msgspec.json.decode(ours.recv(1 << 16)) for _ in range(2))
+        _, told = worker.communicate(timeout=TIMEOUT_S)
+    assert (worker.returncode, told) == (1, b"")
+    assert event["told"]["event"] == "defect"
+    assert error["error"].startswith("a defect: ValidationError: ")
+
+
 def children() -> set[str]:
     found = set()
     for each in Path("/proc").glob("[0-9]*/stat"):

@@ -28,7 +28,7 @@ from kraftfast import errors
 from kraftfast.errors import HostUnsupported, KraftfastError
 from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.event_log import entry_now
+from kraftfast.node.event_log import NO_REPLICA, entry_now
 from kraftfast.node.host import LocalHost
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
@@ -47,7 +47,7 @@ def main(fds: list[int]) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
     sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops a process that writes to it
-    opened = False
+    opened, node_id = False, NO_REPLICA
     told = b""
     with contextlib.suppress(OSError):
         told = sock.recv(CONFIG_BYTES_MAX)
@@ -55,6 +55,7 @@ def main(fds: list[int]) -> int:
         return 0  # the supervisor gave up before it said what this replica is
     try:
         config = CONFIG.decode(told)
+        node_id = config.node_id
         node = Node(config, LocalHost(ToSupervisor(sock)))
         loop = Loop(node)
         if loop.sockets is not None:
@@ -75,10 +76,10 @@ def main(fds: list[int]) -> int:
         return _failed(sock, error)
     except OSError as error:
         if opened:
-            return _defect(sock, config.node_id, error)
-        return _failed(sock, refused_by_host(config.node_id, error))
+            return _defect(sock, node_id, error)
+        return _failed(sock, refused_by_host(node_id, error))
     except Exception as error:
-        return _defect(sock, config.node_id, error)
+        return _defect(sock, node_id, error)
 
 
 def fork_siblings(fds: list[int]) -> int:
