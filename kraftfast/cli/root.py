@@ -20,7 +20,7 @@ from kraftfast import __version__
 from kraftfast.cli import streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
-from kraftfast.errors import KraftfastError, LocalError, StorageError
+from kraftfast.errors import KraftfastError, LocalError, OutOfResources, StorageError
 
 COMMANDS = {
     "demo": ("demo:demo", "Append an input to a quorum, show how it went, verify it."),
@@ -140,6 +140,8 @@ def exit_code(error: BaseException) -> int:
         return LocalError.exit_code
     if streams.is_output(error):
         return EXIT_OUTPUT
+    if isinstance(error, MemoryError):
+        return OutOfResources.exit_code
     return StorageError.exit_code if isinstance(error, OSError) else EXIT_INTERNAL
 
 
@@ -156,6 +158,8 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     elif streams.is_output(error):
         text = f"cannot write to stdout: {os.strerror(getattr(error, 'errno', 0))}"
+    elif isinstance(error, MemoryError):
+        text = "there is no memory left: raise its limit (ulimit -v, or the container's)"
     elif isinstance(error, OSError):
         text = f"{error.filename or 'the system'}: {error.strerror or error}"
     else:

@@ -83,26 +83,40 @@ def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None
 
 
 def _run(config: Any, form: str, metrics: Any) -> None:
+    from kraftfast.errors import KraftfastError
     from kraftfast.link.host import check_host, check_tasks
+    from kraftfast.node.processes.worker import refused_by_host
+
+    check_host()
+    check_tasks(1)
+    try:
+        node, loop = _opened(config, form)
+    except KraftfastError:
+        raise
+    except OSError as error:
+        raise refused_by_host(config.node_id, error) from error
+    for name, port in loop.sockets.ports().items():
+        node.tell("listening", listener=name, port=port)
+    if metrics is not None:
+        metrics.start()
+    loop.run()
+
+
+def _opened(config: Any, form: str) -> tuple[Any, Any]:
+    """Return the replica and its loop, which listens. Raises StorageError, OSError."""
     from kraftfast.node.host import LocalHost
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.node.processes.line import show_as
 
-    check_host()
-    check_tasks(1)
     node = Node(config, LocalHost(show_as(form)))
     loop = Loop(node)
     assert loop.sockets is not None, "a server has listeners"
     try:
         loop.sockets.open()
         loop.door.open()
+        loop.signals.handle()
     except BaseException:
         node.close()
         raise
-    loop.signals.handle()
-    for name, port in loop.sockets.ports().items():
-        node.tell("listening", listener=name, port=port)
-    if metrics is not None:
-        metrics.start()
-    loop.run()
+    return node, loop

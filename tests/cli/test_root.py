@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from kraftfast import errors
 from kraftfast.cli import profile, root
 from kraftfast.cli.quorum import group as quorum
 from kraftfast.cli.storage import group as storage
-from tests.cli.kit import environment, fails, run
+from tests.cli.kit import TIMEOUT_S, command, environment, fails, run
 
 NAMES = root.cli.list_commands(click.Context(root.cli))
 
@@ -103,6 +104,34 @@ def test_what_nobody_foresaw(
     )
     assert root.run(["--debug", "broken"]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_host_without_memory_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, MemoryError())
+    assert root.run(["broken"]) == 37
+    said = "kraftfast: there is no memory left: raise its limit (ulimit -v, or the container's)\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.processes
+def test_a_server_that_the_system_refuses_something_says_what(tmp_path: Path) -> None:
+    """Not that stdout cannot be written, which has the same errors."""
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"node.id=1\nprocess.roles=controller\nlog.dirs={tmp_path / 'data'}\n"
+        "listeners=CONTROLLER://127.0.0.1:9\ncontroller.listener.names=CONTROLLER\n"
+        "controller.quorum.voters=1@127.0.0.1:9\n"
+    )
+    cluster = "cAxBn5mxfqNyxQIcC5smKA"
+    assert run("storage", "format", "-c", config, "--cluster-id", cluster).returncode == 0
+    limited = f"ulimit -f 100; exec {shlex.join(command('serve', '-c', config))}"
+    done = subprocess.run(
+        ["bash", "-c", limited], capture_output=True, timeout=TIMEOUT_S, env=environment()
+    )
+    said = "replica 1 cannot start: File too large; kraftfast doctor shows what this host lacks"
+    assert fails(done, 6) == f"kraftfast: {said}\n"
 
 
 @pytest.mark.parametrize(
