@@ -70,9 +70,12 @@ def _passed() -> None:
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [far]))
             ours.sendmsg([b"x"], [rights])
             room = socket.CMSG_SPACE(4)
-            _, ancillary, _, _ = theirs.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
-            if not ancillary:
-                raise OSError(errno.EPERM, "the descriptor did not arrive")
+            _, ancillary, flags, _ = theirs.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+            if (
+                not ancillary
+            ):  # it was dropped because there is no room for it, or because of a rule
+                code = errno.EMFILE if flags & socket.MSG_CTRUNC else errno.EPERM
+                raise OSError(code, "the descriptor did not arrive")
             passed = array.array("i", ancillary[0][2])
             os.close(passed[0])
     finally:

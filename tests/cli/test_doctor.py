@@ -22,6 +22,7 @@ from kraftfast.link import cgroup, host
 from tests.cli.forbidding import NUMBERS
 from tests.cli.kit import environment
 from tests.cli.logs import Done
+from tests.log.test_out_of_resources import no_descriptors
 
 HERE = Path(__file__).parent
 QUORUM = """
@@ -237,6 +238,18 @@ def test_a_directory_in_memory_is_said_to_keep_nothing() -> None:
 
 def test_a_line_is_one_line() -> None:
     assert "\n" not in Finding("a", OK, "b\nc", "d\ne").line()
+
+
+def test_a_descriptor_for_which_there_is_no_room_is_forbidden_by_no_rule() -> None:
+    passed = next(probe for probe in host.PROBES if probe.name == "SCM_RIGHTS")
+    with no_descriptors() as held:
+        for _ in range(4):  # a pipe and a pair of sockets
+            os.close(held.pop())
+        error = host.failure(passed)
+        assert error is not None and error.strerror == "the descriptor did not arrive"
+        assert host.way_on(passed, error) == "raise the limit of open files (ulimit -n 1024)"
+        os.close(held.pop())
+        assert host.failure(passed) is None
 
 
 # --- a real quorum in a restricted process --------------------------------------------------------
