@@ -18,7 +18,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from kraftfast.errors import NotCompiled, WrongProcess
 from kraftfast.undisturbed import Undisturbed, hold_signals, release_signals
@@ -60,6 +60,18 @@ def refusal(what: str, pid: int | None = None) -> WrongProcess:
         f"this {what} belongs to process {_pid if pid is None else pid}, from which process "
         f"{os.getpid()} was forked: make a {what} in this process"
     )
+
+
+class Unique:
+    """An object that cannot be copied: what it holds would be closed when the copy is collected."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: make another one where it is "
+            "used (kraftfast.connect reaches a quorum that runs)"
+        )
 
 
 class Birthplace:

@@ -12,7 +12,7 @@ from kraftfast import limits
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import Closed, LocalError
-from kraftfast.forks import Birthplace
+from kraftfast.forks import Birthplace, Unique
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin, AsyncAdmin
@@ -36,7 +36,7 @@ class Loses(Protocol):
 L = TypeVar("L", bound=Loses)
 
 
-class Quorum(ABC):
+class Quorum(Unique, ABC):
     """A quorum: ``LocalQuorum`` runs one itself, :func:`kraftfast.connect` reaches one that runs.
 
     Thread-safe. It belongs to the process that made it.

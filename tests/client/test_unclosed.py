@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -255,3 +257,28 @@ def test_a_program_ends_with_what_it_forgot(tmp_path: Path, closed: bool) -> Non
         [sys.executable, "-W", "ignore", script], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.processes
+def test_a_copy_is_refused_and_so_ends_nothing(tmp_path: Path) -> None:
+    """One that was collected closed what it shared: the replicas, or a consumer's watches."""
+
+    async def of_async(quorum: LocalQuorum) -> None:
+        async with quorum.async_producer() as producer:
+            refused(producer)
+            await producer.append_wait(b"1", timeout=30)
+
+    def refused(thing: object) -> None:
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="^a .* cannot be copied or pickled|^cannot pickle"):
+                way(thing)
+        gc.collect()
+
+    with LocalQuorum(tmp_path / "q", **SMALL) as quorum, quorum.producer() as producer:
+        refused(quorum)
+        refused(producer)
+        offset = producer.append_wait(b"0", timeout=30)
+        with quorum.consumer(offset) as consumer:
+            refused(consumer)
+            assert [record.value for record in consumer] == [b"0"]
+        asyncio.run(of_async(quorum))

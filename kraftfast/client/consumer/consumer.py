@@ -51,7 +51,7 @@ REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
 
 
-class RecordStream(ABC):
+class RecordStream(forks.Unique, ABC):
     """Committed records in offset order from ``from_offset`` on, without control records.
 
     Iterating ends at what is committed when the end is reached, and raises OffsetOutOfRange where

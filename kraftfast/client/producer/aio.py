@@ -58,7 +58,7 @@ NO_ROOM = "no room: the quorum does not keep up, or has no majority"
 NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
 
 
-class AsyncProducer:
+class AsyncProducer(forks.Unique):
     """Wrap a ``producer`` (:class:`Producer`) for one event loop.
 
     ``async with`` it, or ``await`` it: there is a leader then. NoQuorum is raised there if none is
