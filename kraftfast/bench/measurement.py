@@ -9,6 +9,8 @@ from typing import Any
 
 from kraftfast.bench import report, verify
 from kraftfast.bench.drives import Drive, watched
+from kraftfast.errors import InvalidOption
+from kraftfast.limits import SEGMENT_BYTES_MAX
 from kraftfast.log.mounts import filesystem_of
 
 Around = Callable[[Any, Any], AbstractContextManager[Any]]
@@ -28,13 +30,21 @@ def kept_bytes(asked: dict[str, Any]) -> int:
 
 
 def prepared(mode: str, asked: dict[str, Any]) -> int:
-    """Return how many bytes of log to prepare before the clock starts."""
+    """Return how many bytes of log to prepare before the clock starts: a segment at most.
+
+    Raises InvalidOption.
+    """
     if asked["prepare"] is not None:
-        return int(asked["prepare"] * MIB)
+        wanted = int(asked["prepare"] * MIB)
+        if wanted > SEGMENT_BYTES_MAX:
+            most = SEGMENT_BYTES_MAX // MIB
+            raise InvalidOption(f"--prepare is at most {most} MiB, not {asked['prepare']:g}")
+        return wanted
     if asked["count"] is None:
         return LATENCY_PREPARE_BYTES if mode == "latency" else 0
     overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
-    return int(asked["count"] * (asked["record_size"] + overhead)) + SLACK_BYTES
+    wanted = int(asked["count"] * (asked["record_size"] + overhead)) + SLACK_BYTES
+    return min(wanted, SEGMENT_BYTES_MAX)
 
 
 def measure(

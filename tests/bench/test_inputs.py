@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftfast.bench import measurement
 from kraftfast.bench.inputs import BLOCK_RECORDS, Fingerprints, Lines, Rows, read_lines
 from kraftfast.errors import InputError, InvalidOption, RecordTooLarge
+from kraftfast.node.processes.tuning import BOUNDS
 
 
 def values(chunk: Any) -> list[bytes]:
@@ -198,3 +200,13 @@ def test_rows_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_cannot_be(count: int, size: int) -> None:
     with pytest.raises(InvalidOption):
         Rows(count, size)
+
+
+@pytest.mark.parametrize("mode", ["throughput", "latency"])
+def test_no_more_is_prepared_than_a_quorum_takes(mode: str) -> None:
+    """2 GiB of --total began with a refusal of a setting that no one had given."""
+    asked = {"prepare": None, "count": 1 << 40, "record_size": 100}
+    assert measurement.prepared(mode, asked) == BOUNDS["prepare_bytes"][1]
+    assert measurement.prepared(mode, asked | {"prepare": 2047}) == 2047 << 20
+    with pytest.raises(InvalidOption, match="^--prepare is at most 2047 MiB, not 2048$"):
+        measurement.prepared(mode, asked | {"prepare": 2048})
