@@ -83,11 +83,11 @@ class LocalHost:
 
     def embed(self, node: Any, state_machine: str) -> None:
         from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
-        from kraftfast.node.state_machine import load_class
+        from kraftfast.node.state_machine import make
 
         self._node_id = node.config.node_id
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        embed(node, load_class(state_machine)())
+        embed(node, make(state_machine))
 
     def state_machine_failed(self, error: BaseException) -> None:
         import traceback

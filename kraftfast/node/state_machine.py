@@ -231,3 +231,19 @@ def load_class(text: str) -> type[StateMachine]:
         _loading = ""
     check_class(found, text)
     return cast(type[StateMachine], found)
+
+
+def make(text: str) -> StateMachine:
+    """Return a state machine of the class that is described. Raises InvalidOption, the user's."""
+    kind = load_class(text)
+    try:
+        return kind()
+    except InvalidOption:
+        raise
+    except (Exception, SystemExit) as error:
+        where = ""
+        if error.__traceback__ is not None and (frame := error.__traceback__.tb_next) is not None:
+            where = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
+        raise InvalidOption(
+            f"state machine {text!r} cannot be made: {type(error).__name__}: {error}{where}"
+        ) from None

@@ -53,6 +53,13 @@ def local_machine() -> type[Machine]:
     return Local
 
 
+class Fails(kraftfast.StateMachine):
+    def __init__(self) -> None:
+        (Path(__file__).parent / "absent").read_text()
+
+    def apply(self, batch: kraftfast.BatchView) -> None: ...
+
+
 @pytest.fixture
 def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker may be started."""
@@ -199,6 +206,14 @@ def test_a_program_that_starts_its_quorum_when_it_is_imported(tmp_path: Path) ->
     assert last.startswith(f"kraftfast.errors.InvalidOption: {program} starts a quorum when it is")
     assert last.endswith('put that behind `if __name__ == "__main__":`')
     assert done.stdout.split("\n")[:-1].count("run kraftfast_state_machine") == 1
+
+
+@pytest.mark.processes
+def test_a_state_machine_that_cannot_be_made_is_the_users(tmp_path: Path) -> None:
+    """Neither a defect of ours nor something that the host lacks: its file and line are told."""
+    where = rf"FileNotFoundError: .*absent' \({__file__}, line [0-9]+\)$"
+    with pytest.raises(InvalidOption, match=rf"Fails' cannot be made: {where}"):
+        kraftfast.LocalQuorum(tmp_path / "q", voters=1, state_machine=Fails)
 
 
 def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
