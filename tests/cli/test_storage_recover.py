@@ -14,7 +14,7 @@ import pytest
 
 import kraftfast
 from kraftfast.cli.storage import recover as storage_recover
-from kraftfast.errors import CorruptLog
+from kraftfast.errors import CorruptLog, ForeignDirectory
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 
 Command = Callable[..., Done]
@@ -229,6 +229,20 @@ def test_inspect_shows_the_sound_beside_the_damaged(quorum_left: Path, kraftfast
     out = kraftfast("storage", "inspect", quorum_left).out
     assert out.count("cannot start: ") == 2
     assert "meta.properties" in out and "storage recover" in out
+
+
+def test_inspect_names_a_directory_in_the_place_of_another(
+    quorum_left: Path, kraftfast: Command
+) -> None:
+    """As a start does, which refuses it: the rows alone look sound."""
+    (quorum_left / "1").rename(quorum_left / "one")
+    (quorum_left / "2").rename(quorum_left / "1")
+    (quorum_left / "one").rename(quorum_left / "2")
+    done = kraftfast("storage", "inspect", quorum_left)
+    assert done.code == ForeignDirectory.exit_code
+    assert f"cannot start: {quorum_left / '1'} belongs to node 2, not 1\n" in done.out
+    assert f"cannot start: {quorum_left / '2'} belongs to node 1, not 2\n" in done.out
+    assert "not 1" in done.err and "NodeId" in done.out
 
 
 def test_recover_goes_on_from_the_log_where_quorum_state_is_damaged(

@@ -36,30 +36,32 @@ def inspect(paths: tuple[str, ...], as_json: bool) -> None:
         raise faults[0]
 
 
-def looked_at(paths: list[str]) -> tuple[list[StoredReplica], list[KraftfastError]]:
+def looked_at(paths: list[tuple[int, str]]) -> tuple[list[StoredReplica], list[KraftfastError]]:
     """Return the replicas that can be read, and what is wrong with each that a start refuses."""
-    from kraftfast.errors import KraftfastError
+    from kraftfast.errors import ForeignDirectory, KraftfastError
     from kraftfast.node.storage.stored_replica import stored_replica
 
     found: list[StoredReplica] = []
     faults: list[KraftfastError] = []
-    for path in paths:
+    for id, path in paths:
         try:
             each = stored_replica(path)
         except KraftfastError as error:
             faults.append(error)
             continue
         found.append(each)
+        if each.meta.node_id != id:
+            faults.append(ForeignDirectory(f"{path} belongs to node {each.meta.node_id}, not {id}"))
         if each.state_fault is not None:
             faults.append(each.state_fault)
     return found, faults
 
 
-def replicas_of(paths: tuple[str, ...]) -> list[str]:
-    """Return the replicas' directories. Raises NotFormatted."""
+def replicas_of(paths: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return the replicas' ids, by the quorum's directory, and directories. Raises NotFormatted."""
     from kraftfast.connected import directories_of
 
-    return [place for path in paths for place in directories_of(path).values()]
+    return [each for path in paths for each in directories_of(path).items()]
 
 
 def as_dict(each: StoredReplica) -> dict[str, Any]:

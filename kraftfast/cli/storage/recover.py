@@ -50,7 +50,7 @@ def recover(
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
     from kraftfast.node.storage.stored_replica import stored_replica
 
-    found = [stored_replica(path) for path in replicas_of(paths)]
+    found = [stored_replica(path) for _, path in replicas_of(paths)]
     chosen = choose(found)
     node = read_server(config).node if config is not None else None
     endpoints = where(chosen, node)
