@@ -1,4 +1,5 @@
-"""When the log is flushed: a leader by policy, everybody else before acknowledging.
+"""When the log is flushed: by a leader as its policy says, by any other replica before it
+acknowledges.
 
 A nominee or a resigned leader flushes at once: it has nothing to wait for (D14, D21).
 

@@ -17,7 +17,7 @@ assert limits.VOTERS_MAX == VOTERS_MAX
 cdef int64_t reached_by(const int64_t* offsets, int count, int needed) noexcept nogil:
     """Return the largest offset that at least ``needed`` of ``count`` have reached.
 
-    Nobody is needed: any offset is reached. More are needed than there are: none is.
+    OFFSET_MAX if none are needed; -1 if more are needed than there are.
     """
     cdef int64_t found[64]
     cdef int first = 0

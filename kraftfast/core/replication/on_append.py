@@ -19,7 +19,7 @@ from kraftfast.errors import ErrorCode
 
 
 def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) -> None:
-    """Take them as leader, within bounds (D14); anybody else refuses."""
+    """Take them as leader, within bounds (D14); refuse them in any other role."""
     leader = state.leader
     if leader is None or state.shutting_down:
         state.effects.append(RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id))

@@ -81,9 +81,11 @@ cdef class RingProducer:
         return self.heard() and kf_ring_waiting(self.inbox.ring) != 0
 
     cdef bint heard(self):
-        """Return whether it is listened to. Never again once it was told that this replica does not
-        lead:
-        it hands what was not taken to another leader (I24), even if this replica leads again."""
+        """Return whether batches of this producer may still be taken.
+
+        Never again once it was told that this replica does not lead, even if this replica leads
+        again: the producer hands what was not taken to another leader (I24).
+        """
         return self.cut_off is None and not self.told_not_leader
 
     def failed(self, error):
