@@ -370,6 +370,11 @@ class Watch(PidfdOwner):
         return self.stats["log_start_offset"]
 
     @property
+    def end_offset(self) -> int:
+        """Of its log, committed or not."""
+        return self.stats["end_offset"]
+
+    @property
     def leads(self) -> bool:
         """Whether it is the leader, by its own word."""
         return ROLES[self.stats["role"]] == "leader"

@@ -25,7 +25,8 @@ class Shown:
 
     def __init__(self, home: Home, start: int, leads: bool) -> None:
         self.log_path, self.log_start_offset = home.log_path, start
-        self.high_watermark, self.leads = END, leads
+        self.high_watermark = self.end_offset = END
+        self.leads = leads
         self.replicas[home.path] = self
 
     @classmethod
@@ -92,3 +93,23 @@ def test_why_no_replica_can_be_read_is_told(tmp_path: Path) -> None:
     assert str(it.value).endswith(": No such file or directory")
     with pytest.raises(NoQuorum, match="^no replica runs: there is none$"):
         Consumer({}, timeout=0.01)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_committed_offset_is_not_refused_while_nobody_knows_that_it_is(
+    leads: bool, replicas: tuple[Shown, Shown, Any]
+) -> None:
+    """Restarted replicas know it late, and without a leader never: a program that is told that its
+    offset is beyond the end would begin again (I20)."""
+    whole, later, directories = replicas
+    whole.high_watermark = later.high_watermark = END - 20
+    later.leads = leads
+    with Consumer(directories, END) as consumer:
+        if leads:
+            assert list(consumer) == []
+        else:
+            with pytest.raises(NoQuorum, match=f"no leader runs .* {END} is committed"):
+                list(consumer)
+        consumer.position = END + 1
+        with pytest.raises(OffsetOutOfRange if leads else NoQuorum):
+            list(consumer)

@@ -127,17 +127,28 @@ class RecordStream(forks.Unique, ABC):
             yield from self._records()
 
     def _check_end(self) -> None:
-        """Refuse a position that no replica knows to be committed, nor learns to be in time."""
+        """Refuse a position behind the end of a leader's log.
+
+        Replicas may learn only now what is committed, and know little while there is no leader;
+        its log has all of it, from the moment at which it is elected. Raises OffsetOutOfRange,
+        NoQuorum if no leader is found.
+        """
         deadline = self.host.monotonic() + BEYOND_S_MAX
         while True:
             self._committed_end = max(self._committed_end, self.high_watermark)
             if self.position <= self._committed_end:
                 return
             if self.host.monotonic() >= deadline:
-                raise OffsetOutOfRange(
-                    f"offset {self.position} is beyond what is committed: {self._committed_end}"
-                )
+                break
             self.wait(RETRY_S)
+        if self._is_behind_end():
+            raise OffsetOutOfRange(
+                f"offset {self.position} is beyond what is committed: {self._committed_end}"
+            )
+
+    @abstractmethod
+    def _is_behind_end(self) -> bool:
+        """Return whether the leader's log ends before ``position``. Raises NoQuorum."""
 
     def _records(self) -> Iterator[Record]:
         for batch in self._batches():
@@ -308,6 +319,13 @@ class Consumer(RecordStream):
     def high_watermark(self) -> int:
         self._check_open()
         return max((watch.high_watermark for watch in self._watches.values()), default=-1)
+
+    def _is_behind_end(self) -> bool:
+        self._look_around()
+        watches = self._watches.values()
+        if not any(watch.leads for watch in watches):
+            raise NoQuorum(f"no leader runs that knows whether offset {self.position} is committed")
+        return self.position > max(watch.end_offset for watch in watches)
 
     def _committed(self) -> Iterator[Any]:
         while True:

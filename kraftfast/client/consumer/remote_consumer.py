@@ -85,7 +85,7 @@ class RemoteConsumer(RecordStream):
         self._ahead_from = from_offset
         self._asked = -1
         self._answer_due = 0.0
-        self._high_watermark = -1
+        self._high_watermark = self._behind_end = -1
         self._attach(deadline)
 
     @property
@@ -94,6 +94,9 @@ class RemoteConsumer(RecordStream):
         return self._high_watermark
 
     # --- reading ----------------------------------------------------------------------------------
+
+    def _is_behind_end(self) -> bool:
+        return self._behind_end == self.position
 
     def _committed(self) -> Iterator[Any]:
         while True:
@@ -168,9 +171,8 @@ class RemoteConsumer(RecordStream):
                 raise OffsetOutOfRange(
                     f"the log starts at offset {start}, beyond offset {self.position}", start
                 )
-            self.host.sleep(
-                RETRY_S
-            )  # beyond its end: a new leader may not know yet how much is committed
+            self._behind_end = self.position
+            self.host.sleep(RETRY_S)
             return False
         if code != ErrorCode.NONE:
             raise RequestRefused(f"the leader refuses to be read from: error {code}", code)
