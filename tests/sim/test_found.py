@@ -83,6 +83,12 @@ def test_a_campaign_does_not_go_back_to_a_leader_whose_disk_was_replaced(seed: i
     assert result["ok"], result["violation"]
 
 
+def test_a_leader_that_a_reassignment_replaces_may_hand_over_in_one_step() -> None:
+    """The oracle of stuck disks looked for a transfer before the step, and found none after it."""
+    result = run_seed(33_974, Settings.of_seed(33_974, short=True))
+    assert result["ok"], result["violation"]
+
+
 @pytest.mark.parametrize("seed", [531, 807, 935, 1439, 1822, 1915, 2004, 2319])
 def test_the_oracles_judge_what_there_was(seed: int) -> None:
     """They took the leader's new disk for the one that had sent the records, looked for batches in

@@ -9,6 +9,7 @@ from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
     from kraftfast.core.replication.leader import Leader
+    from kraftfast.core.state import ReplicaState
     from kraftfast.sim.machines.process import Process
 
 
@@ -77,11 +78,21 @@ class FlushOracle:
         alone = process.now_ms() >= leader.check_quorum_deadline_ms
         if alone or state.shutting_down or not state.voters.is_voter(state.local):
             return
+        if self._has_successor(state, leader):
+            return
         age_ms = self._age_ms(process, state.log.flushing)  # it may have ended, untold
         require(
             age_ms >= config.fetch_timeout_ms,
             f"D13: {process.id} resigns though others fetch, and its flush has run for {age_ms} ms",
         )
+
+    def _has_successor(self, state: ReplicaState, leader: Leader) -> bool:
+        """Return whether a reassignment takes a leader's place, and a voter that stays has all."""
+        latest = state.history.latest
+        if latest is None or latest.target is None or state.local.id in latest.target:
+            return False
+        staying = [each for id, each in leader.voters.items() if id in latest.target]
+        return any(each.acknowledged_end_offset == state.log.end_offset for each in staying)
 
     def drains(self, process: Process) -> None:
         """Check that nothing is taken above the bound, or while the oldest waits too long."""
