@@ -246,7 +246,7 @@ class Consumer(RecordStream):
         self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
         self._foreign: InconsistentClusterId | None = None
-        self._problem: object = "there is none"
+        self._problem = "there is none"
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
@@ -268,7 +268,7 @@ class Consumer(RecordStream):
                 except (PeerGone, InconsistentClusterId) as error:
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
-                    self._problem = error
+                    self._problem = str(error)  # not itself: it holds what the attempt made
                     # One that is stopped costs time: it is asked seldom.
                     spent = self.host.monotonic() - now
                     self._absent_until[id] = (
