@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
@@ -56,7 +54,7 @@ REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.
 """Not strays: they hold the space with which those files are written again (``rewrite_file``)."""
 
 
-class Recovered(Struct):
+class Recovered(NamedTuple):
     """An opened log, and what had to be done to it."""
 
     log: Log
@@ -70,27 +68,37 @@ class Recovered(Struct):
     """(epoch, start offset) from the log's start on."""
 
 
-class Settings(Struct):
-    """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms."""
+class Settings:
+    """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms.
 
-    segment_bytes: int = limits.SEGMENT_BYTES
-    segment_ms: int = limits.SEGMENT_MS
-    stride_bytes: int = limits.PREPARE_STRIDE_BYTES
-    """How far ahead of the head to prepare under load; less while little was appended."""
-    prepare_bytes: int = limits.PREPARE_BYTES
-    """How far ahead of the head to prepare before the log is opened."""
-    producers_max: int = limits.PRODUCERS
-    how: str = "written"
-    """``written`` (64 KiB pieces, for durable logs) or ``mapped`` (for memory ones)."""
-    use_again: bool = True
-    """Whether files of segments that were given up become new ones. Such a file is synced before
-    (D10), with all that was stored in it: a log that is never flushed does better with new ones."""
+    ``stride_bytes``: how far ahead of the head to prepare under load; less while little was
+    appended. ``prepare_bytes``: how far before the log is opened. ``how``: ``written`` (64 KiB
+    pieces, for durable logs) or ``mapped`` (for memory ones). ``use_again``: whether files of
+    segments that were given up become new ones. Such a file is synced before (D10), with all that
+    was stored in it: a log that is never flushed does better with new ones. Raises InvalidOption.
+    """
 
-    def __post_init__(self) -> None:
-        if not limits.PAGE_BYTES <= self.segment_bytes <= limits.SEGMENT_BYTES_MAX:
-            raise InvalidOption(f"segment bytes out of range: {self.segment_bytes}")
-        if self.how not in ("written", "mapped"):
-            raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {self.how!r}")
+    __slots__ = ("segment_bytes", "segment_ms", "stride_bytes", "prepare_bytes", "producers_max",
+                 "how", "use_again")  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        segment_bytes: int = limits.SEGMENT_BYTES,
+        segment_ms: int = limits.SEGMENT_MS,
+        stride_bytes: int = limits.PREPARE_STRIDE_BYTES,
+        prepare_bytes: int = limits.PREPARE_BYTES,
+        producers_max: int = limits.PRODUCERS,
+        how: str = "written",
+        use_again: bool = True,
+    ) -> None:
+        if not limits.PAGE_BYTES <= segment_bytes <= limits.SEGMENT_BYTES_MAX:
+            raise InvalidOption(f"segment bytes out of range: {segment_bytes}")
+        if how not in ("written", "mapped"):
+            raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {how!r}")
+        self.segment_bytes, self.segment_ms = segment_bytes, segment_ms
+        self.stride_bytes, self.prepare_bytes = stride_bytes, prepare_bytes
+        self.producers_max, self.how, self.use_again = producers_max, how, use_again
 
     @property
     def capacity(self) -> int:

@@ -25,7 +25,7 @@ def no_descriptors() -> Iterator[list[int]]:
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[int] = []
     highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 9, most))  # some are there to close
     try:
         with contextlib.suppress(OSError):
             while True:
