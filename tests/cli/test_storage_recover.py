@@ -15,7 +15,12 @@ import pytest
 import kraftfast
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, ForeignDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.log.log_start import begin_at
+from kraftfast.log.small_files import marks
+from kraftfast.node.storage.stored_replica import stored_replica
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
+from tests.log.kit import Home, snapshot
 
 Command = Callable[..., Done]
 RECORDS = [b"record %d" % number for number in range(20)]
@@ -113,6 +118,32 @@ def test_recover_takes_the_longest_log_far_into_the_future(
     assert kraftfast("log", "verify", quorum_left / str(id)).code == 0
     again = kraftfast("storage", "recover", quorum_left / str(id), "--yes")
     assert again.code == USAGE and "only voter already" in again.err
+
+
+def begun_behind_its_snapshot(path: Path) -> None:
+    """Have all records of a replica stand in a snapshot that it fetched, and none behind it."""
+    stored = stored_replica(str(path))
+    home = Home.on(Disk(), str(path), "__cluster_metadata-0")
+    log = home.open()
+    begin_at(log, snapshot(home, stored.end_offset, stored.last_epoch))
+    home.close()
+
+
+def test_a_log_that_stands_in_a_snapshot_is_as_long_as_its_end(
+    quorum_left: Path, kraftfast: Command
+) -> None:
+    """Its records are those that were acknowledged last: a log with fewer must not be chosen."""
+    before = inspected(kraftfast, quorum_left)
+    id = longest(before)
+    begun_behind_its_snapshot(quorum_left / str(id))
+    found = inspected(kraftfast, quorum_left / str(id))[id]
+    assert found["log_start_offset"] == found["end_offset"] == before[id]["end_offset"]
+    assert found["last_epoch"] == before[id]["last_epoch"] > 0
+    done = kraftfast("storage", "recover", quorum_left / "2", quorum_left / str(id), "--dry-run")
+    assert f"replica {id} of cluster" in done.out, "what 2 does not hold would be lost"
+    assert kraftfast("log", "trim", quorum_left / str(id)).code == 0
+    mark = marks.read(Disk(), str(quorum_left / str(id) / "__cluster_metadata-0"), "durable-end")
+    assert mark == (found["end_offset"], found["last_epoch"])
 
 
 def test_what_was_recovered_goes_on_and_grows(quorum_left: Path, kraftfast: Command) -> None:

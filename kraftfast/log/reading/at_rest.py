@@ -130,7 +130,8 @@ def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
         recovery.look()
         recovery.mend()
         if segments:
-            end = segments[-1].end_offset, max(segments[-1].last_epoch, recovery.last_epoch())
+            epoch = max(recovery.last_epoch(), recovery.start.epoch)
+            end = segments[-1].end_offset, epoch
             marks.write(disk, path, marks.DURABLE_END, end)  # everything is on disk by now
         for segment in segments:
             if segment.has_page and segment.may_trim() and segment.file.exclude():
