@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import kraftfast
+from kraftfast import LocalQuorum
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.log.disk import Disk
@@ -30,13 +30,13 @@ RECORDS = [b"record %d" % number for number in range(20)]
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is left of a quorum that was stopped; replica 2 missed the last records."""
     path = tmp_path_factory.mktemp("left") / "quorum"
-    made = kraftfast.LocalQuorum(path, voters=3, kraft_version=0)
+    made = LocalQuorum(path, voters=3, kraft_version=0)
     with made as quorum, quorum.producer() as producer:
         producer.append_many(RECORDS[:10])
         producer.flush(timeout=30)
     older = path.parent / "older"
     shutil.copytree(path / "2", older)
-    with kraftfast.LocalQuorum(path) as quorum, quorum.producer() as producer:
+    with LocalQuorum(path) as quorum, quorum.producer() as producer:
         producer.append_many(RECORDS[10:])
         producer.flush(timeout=30)
     shutil.rmtree(path / "2")
@@ -147,8 +147,6 @@ def test_a_log_that_stands_in_a_snapshot_is_as_long_as_its_end(
 
 
 def test_what_was_recovered_goes_on_and_grows(quorum_left: Path, kraftfast: Command) -> None:
-    from kraftfast import LocalQuorum
-
     assert kraftfast("storage", "recover", quorum_left, "--yes").code == 0
     with LocalQuorum(quorum_left) as quorum, quorum.producer() as producer:
         producer.append_wait(b"after", timeout=30)
@@ -169,8 +167,8 @@ def test_recover_refuses_what_is_in_use_or_of_others(
         f"metadata.log.dir={tmp_path}\nlisteners=CONTROLLER://127.0.0.1:9\n"
         "controller.listener.names=CONTROLLER\n"
     )
-    done = kraftfast("storage", "recover", left / "1", "--config", file, "--yes")
-    assert done.code == FOREIGN and "node 1, not 7" in done.err
+    done = kraftfast("storage", "recover", left, "--config", file, "--yes")
+    assert done.code == FOREIGN and f"node {longest(inspected(kraftfast, left))}, not 7" in done.err
     assert kraftfast("storage", "recover", tmp_path, "--yes").code == UNFORMATTED
     meta = quorum_left / "2" / "meta.properties"
     meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=A"))
@@ -200,6 +198,8 @@ def test_a_lost_vote_is_told_and_given_up_only_by_recover(
         assert done.code == CORRUPT and "storage replace" in done.err, done
     with pytest.raises(CorruptLog, match="quorum-state"):
         Node(NodeConfig(node_id=3, directory=str(directory), voters=[VoterConfig(3, "a", 1)]))
+    for other in ("1", "2"):  # it would be told if one of them had a longer log
+        shutil.rmtree(quorum_left / other)
     done = kraftfast("storage", "recover", directory, "--yes")
     assert done.code == 0 and "its vote is lost" in done.out, done
     assert kraftfast("log", "verify", directory).code == 0
@@ -207,8 +207,6 @@ def test_a_lost_vote_is_told_and_given_up_only_by_recover(
 
 
 def test_recover_leaves_a_running_replica_alone(tmp_path: Path, kraftfast: Command) -> None:
-    from kraftfast import LocalQuorum
-
     with LocalQuorum(tmp_path / "q", voters=1):
         assert inspected(kraftfast, tmp_path / "q")[1]["running"]
         assert kraftfast("storage", "recover", tmp_path / "q", "--yes").code == IN_USE
@@ -218,9 +216,49 @@ def test_whoever_is_asked_must_type_the_id(
     quorum_left: Path, kraftfast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_recover, "asked", lambda id: "no")
-    assert "nothing was changed" in kraftfast("storage", "recover", quorum_left / "1").out
+    assert "nothing was changed" in kraftfast("storage", "recover", quorum_left).out
     monkeypatch.setattr(storage_recover, "asked", str)
-    assert "the only voter" in kraftfast("storage", "recover", quorum_left / "1").out
+    assert "the only voter" in kraftfast("storage", "recover", quorum_left).out
+
+
+def test_what_was_committed_while_the_operator_was_asked_is_not_lost(
+    quorum_left: Path, kraftfast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log that was the longest is not any longer: what is to be done must be shown again."""
+    id = longest(inspected(kraftfast, quorum_left))
+    chosen, away = quorum_left / str(id), quorum_left / "away"
+
+    def others_go_on(_id: int) -> str:
+        chosen.rename(away)
+        with LocalQuorum(quorum_left) as quorum, quorum.producer() as producer:
+            producer.append_wait(b"meanwhile", timeout=30)
+        away.rename(chosen)
+        return str(id)
+
+    monkeypatch.setattr(storage_recover, "asked", others_go_on)
+    done = kraftfast("storage", "recover", quorum_left)
+    assert done.code == IN_USE and "was used since" in done.err
+    after = inspected(kraftfast, quorum_left)
+    assert longest(after) != id and not list(quorum_left.glob("*.set-aside"))
+    monkeypatch.setattr(storage_recover, "asked", str)
+    assert kraftfast("storage", "recover", quorum_left).code == 0
+    with LocalQuorum(quorum_left) as quorum:
+        values = [record.value for record in quorum.consumer(from_offset=0, follow=False)]
+    assert values == [*RECORDS, b"meanwhile"]
+
+
+def test_a_replica_with_a_longer_log_is_not_set_aside_unnamed(
+    quorum_left: Path, kraftfast: Command
+) -> None:
+    """What it alone holds would be lost, and nothing of what is shown would say so."""
+    before = contents(quorum_left)
+    for options in (["--yes"], ["--dry-run"]):
+        done = kraftfast("storage", "recover", quorum_left / "2", *options)
+        assert done.code == USAGE and "has a longer log" in done.err
+    assert contents(quorum_left) == before
+    for other in ("1", "3"):
+        (quorum_left / other).rename(quorum_left / f"{other}.gone")
+    assert kraftfast("storage", "recover", quorum_left / "2", "--yes").code == 0
 
 
 def test_recovery_leaves_an_epoch_that_was_used_up() -> None:
@@ -280,8 +318,6 @@ def test_recover_goes_on_from_the_log_where_quorum_state_is_damaged(
     tmp_path: Path, kraftfast: Command
 ) -> None:
     """Nobody else could: a damaged vote of an only voter must not lock its records up."""
-    from kraftfast import LocalQuorum
-
     path = tmp_path / "quorum"
     with LocalQuorum(path, voters=1) as quorum, quorum.producer() as producer:
         producer.append_many(RECORDS)

@@ -45,13 +45,10 @@ def recover(
     replica that is formatted as it first was may begin a second quorum.
     """
     from kraftfast.cli.properties import read_server
-    from kraftfast.cli.storage.inspect import replicas_of
     from kraftfast.log.recovery import Settings
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
-    from kraftfast.node.storage.stored_replica import stored_replica
 
-    found = [stored_replica(path) for _, path in replicas_of(paths)]
-    chosen = choose(found)
+    found, chosen = look(paths)
     node = read_server(config).node if config is not None else None
     endpoints = where(chosen, node)
     plan: dict[str, Any] = {
@@ -73,6 +70,7 @@ def recover(
         segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
         settings = Settings(segment_bytes=segment_bytes, how=how)
         with kept_stopped(chosen):
+            refuse_used(found, look(paths)[0])
             plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
             plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
         plan["done"] = True
@@ -86,13 +84,65 @@ def recover(
         click.echo("nothing was changed")
 
 
+def look(paths: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
+    """Return the replicas that are left, and the one that continues. Raises as :func:`choose`."""
+    from kraftfast.cli.storage.inspect import replicas_of
+    from kraftfast.node.storage.stored_replica import stored_replica
+
+    found = [stored_replica(path) for _, path in replicas_of(paths)]
+    chosen = choose(found)
+    refuse_longer(chosen, found)
+    return found, chosen
+
+
+def refuse_longer(chosen: StoredReplica, found: list[StoredReplica]) -> None:
+    """Raise InvalidOption if a replica that is not named would be set aside with a longer log.
+
+    One that cannot be read could not continue. Raises DirectoryInUse if it runs.
+    """
+    from kraftfast.errors import InvalidOption, KraftfastError
+    from kraftfast.node.storage.stored_replica import stored_replica
+
+    named = {each.path for each in found}
+    for path in beside(chosen):
+        if path in named:
+            continue
+        try:
+            each = stored_replica(path)
+        except (KraftfastError, AssertionError):
+            continue
+        refuse_running(each)
+        if each.meta.cluster_id == chosen.meta.cluster_id and each.place > chosen.place:
+            raise InvalidOption(
+                f"{path} has a longer log than {chosen.path}: it ends at offset "
+                f"{each.end_offset}, epoch {each.last_epoch}; name it, too, or rename it if it "
+                "must not count"
+            )
+
+
+def refuse_used(found: list[StoredReplica], now: list[StoredReplica]) -> None:
+    """Raise DirectoryInUse if a replica is not what was shown: another may have more by now."""
+    from kraftfast.errors import DirectoryInUse
+
+    for before, each in zip(found, now, strict=True):
+        if (before.path, before.place, before.state) != (each.path, each.place, each.state):
+            raise DirectoryInUse(f"{each.path} was used since this was shown: run it again")
+
+
+def refuse_running(each: StoredReplica) -> None:
+    """Raise DirectoryInUse if a process runs this replica."""
+    from kraftfast.errors import DirectoryInUse
+
+    if each.running:
+        raise DirectoryInUse(f"a process runs {each.path}: stop it first")
+
+
 def choose(found: list[StoredReplica]) -> StoredReplica:
     """Return the replica with the longest log. Raises DirectoryInUse, InvalidOption."""
-    from kraftfast.errors import DirectoryInUse, InvalidOption
+    from kraftfast.errors import InvalidOption
 
     for each in found:
-        if each.running:
-            raise DirectoryInUse(f"a process runs {each.path}: stop it first")
+        refuse_running(each)
     clusters = {each.meta.cluster_id for each in found}
     if len(clusters) > 1:
         raise InvalidOption(f"these belong to different clusters: {', '.join(sorted(clusters))}")
@@ -132,16 +182,25 @@ def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
 
 def set_aside(chosen: StoredReplica) -> list[str]:
     """Rename the other directories of a quorum of this host; return their new names."""
+    from kraftfast.node.storage.local_layout import set_others_aside
+
+    if not beside(chosen):
+        return []
+    return set_others_aside(os.path.dirname(chosen.path), chosen.meta.node_id)
+
+
+def beside(chosen: StoredReplica) -> list[str]:
+    """Return the directories of its quorum of this host, its own too; empty if it is in none."""
     from kraftfast.errors import NotFormatted
     from kraftfast.node.storage.description import read_description
-    from kraftfast.node.storage.local_layout import replica_directories, set_others_aside
+    from kraftfast.node.storage.local_layout import replica_directories
 
     home = os.path.dirname(chosen.path)
     try:
-        ours = replica_directories(home, read_description(home).replicas).get(chosen.meta.node_id)
+        found = replica_directories(home, read_description(home).replicas)
     except NotFormatted:
         return []
-    return set_others_aside(home, chosen.meta.node_id) if ours == chosen.path else []
+    return list(found.values()) if found.get(chosen.meta.node_id) == chosen.path else []
 
 
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
