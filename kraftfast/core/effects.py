@@ -45,7 +45,7 @@ class PersistQuorumState(Struct):
     """Write ``quorum-state`` and wait until it is durable (D5).
 
     The file's ``data_version`` is the ``kraft_version`` in force. ``superseded``: the configured
-    voters do not count any more (D23).
+    voters do not count any more (D23). ``was_voter``: the log may not tell so any more.
     """
 
     epoch: int
@@ -53,6 +53,7 @@ class PersistQuorumState(Struct):
     voted: ReplicaKey | None = None
     kraft_version: int = 0
     superseded: bool = False
+    was_voter: bool = False
 
 
 @dataclass

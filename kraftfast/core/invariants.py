@@ -75,6 +75,7 @@ def check_quorum_state(state: ReplicaState) -> None:
     assert persisted.epoch == state.epoch
     assert persisted.voted == state.voted
     assert persisted.superseded == state.superseded  # D23
+    assert persisted.was_voter == state.was_voter
     if state.role in (Role.LEADER, Role.RESIGNED):
         assert persisted.leader_id == state.leader_id == state.local.id
     if state.role is Role.CANDIDATE:

@@ -274,6 +274,7 @@ class Replica:
         )
         self._stored = stored or QuorumState()
         self._state.superseded = self._stored.superseded
+        self._state.was_voter = self._stored.was_voter
 
     # --- what is to be done -------------------------------------------------------------------
 

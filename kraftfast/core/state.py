@@ -120,7 +120,7 @@ class ReplicaState:
     barriers_asked_ms: int = 0  # when that went out
     # an observer that could be a voter says where it can be reached
     tells_endpoints: bool = field(init=False)
-    was_voter: bool = False  # by a committed set that is gone from the history
+    was_voter: bool = False  # by a committed set that may be gone; noted where it could join
     warning: str = ""  # the last refusal that people were told of
     next_stream: int = 1  # no number is used twice
     next_probe: int = 1  # nor this
@@ -222,11 +222,14 @@ class ReplicaState:
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
 
     def remember_voting(self, offset: int) -> None:
-        """Note, before committed records below ``offset`` leave the history, whether one named us.
+        """Note, before committed records below ``offset`` leave the log, whether one named us.
 
-        A removed voter must not rejoin by itself, and nothing else here records the removal.
+        A removed voter must not rejoin by itself, also after a restart, and nothing else here
+        records the removal.
         """
-        self.was_voter = self.was_voter or self.history.named_below(self.local, offset)
+        if self.config.auto_join and not self.was_voter:
+            self.was_voter = self.history.named_below(self.local, offset)
+            self.persist(self.epoch, self.leader_id, self.voted)
 
     # --- transitions --------------------------------------------------------------------------
 
@@ -394,7 +397,7 @@ class ReplicaState:
 
     def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
         """Have ``quorum-state`` written before the step's later effects (D5); not if it stands."""
-        wanted = QuorumState(epoch, leader_id, voted, self.superseded)
+        wanted = QuorumState(epoch, leader_id, voted, self.superseded, self.was_voter)
         standing = self.persisted
         if wanted == standing:
             return
@@ -405,8 +408,7 @@ class ReplicaState:
                     "one vote in an epoch (I9)"
                 )
         self.persisted = wanted
-        version, superseded = self.kraft_version, self.superseded
-        self.effects.append(PersistQuorumState(epoch, leader_id, voted, version, superseded))
+        self.effects.append(PersistQuorumState(*wanted[:3], self.kraft_version, *wanted[3:]))
         self.quorum_state_due = True
 
     def _next_failover_ms(self) -> int:

@@ -137,7 +137,7 @@ class Host:
 
     def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
         self.disk.quorum_state = QuorumState(
-            effect.epoch, effect.leader_id, effect.voted, effect.superseded
+            effect.epoch, effect.leader_id, effect.voted, effect.superseded, effect.was_voter
         )
 
     def do_Send(self, effect: fx.Send, follow_on: list) -> None:

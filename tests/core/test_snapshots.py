@@ -7,6 +7,7 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.core.config import QuorumConfig
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import InvalidOption
@@ -145,7 +146,8 @@ def test_who_was_a_voter_knows_it_behind_a_snapshot(committed: int, remembers: b
     """KAFKA-19850: whoever was removed does not join again; a set that was cut named nobody."""
     both, other = (VoterSet(voter_of(key(id)) for id in ids) for ids in ((1, 2), (2,)))
     history = VoterHistory([(0, KRaftVersion(1)), (1, KRaftVoters(both)), (5, KRaftVoters(other))])
-    it = started(epoch=5, leader=2, log=((2, 10),), history=history)
+    joins = QuorumConfig(auto_join=True)
+    it = started(epoch=5, leader=2, log=((2, 10),), history=history, config=joins)
     answered(it, high_watermark=committed)
     place = OffsetAndEpoch(30, 4)
     answered(it, high_watermark=40, snapshot_id=place)
@@ -153,7 +155,9 @@ def test_who_was_a_voter_knows_it_behind_a_snapshot(committed: int, remembers: b
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
-    it.step(ev.SnapshotWritten(place, 10), 30)
+    effects = it.step(ev.SnapshotWritten(place, 10), 30)
+    written = [each.was_voter for each in effects if isinstance(each, fx.PersistQuorumState)]
+    assert written == [True] * remembers and isinstance(effects[-1], fx.InstallSnapshot)
     later = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(other))])
     it.step(ev.SnapshotInstalled(place, later), 40)
     assert it._state.was_voter is remembers

@@ -68,14 +68,15 @@ def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
     st.none()
     | st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.binary(min_size=16, max_size=16)),
     st.booleans(),
+    st.booleans(),
 )
 def test_a_quorum_state_comes_back(
-    epoch: int, leader_id: int, voted: ReplicaKey | None, superseded: bool
+    epoch: int, leader_id: int, voted: ReplicaKey | None, superseded: bool, was_voter: bool
 ) -> None:
-    state = QuorumState(epoch, leader_id, voted, superseded)
+    state = QuorumState(epoch, leader_id, voted, superseded, was_voter)
     assert quorum_state.decode(quorum_state.encode(state, 1, [])) == state
     plain = quorum_state.decode(quorum_state.encode(state, 0, [1, 2]))
-    assert plain.superseded == superseded
+    assert plain[3:] == (superseded, was_voter)
     assert plain.voted == (None if voted is None else ReplicaKey(voted.id, ZERO_UUID))
 
 

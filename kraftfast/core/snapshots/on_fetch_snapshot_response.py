@@ -123,6 +123,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
         return
     download.position = event.end_position
     if download.position == download.size:
+        state.remember_voting(state.committed_offset)
         state.effects.append(InstallSnapshot(download.snapshot_id, state.log.truncations + 1))
         return
     download.busy = False
@@ -146,7 +147,6 @@ def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms:
     offset = event.snapshot_id.offset
     assert offset >= state.uncuttable_offset(), "what is committed stays (I7)"
     state.log.install(event.snapshot_id)
-    state.remember_voting(state.committed_offset)
     state.history = event.history
     if state.peers.fetching is not None:  # it named the end of the log that was
         state.peers.back_off(state.peers.fetching.id, now_ms)

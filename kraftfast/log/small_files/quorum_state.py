@@ -1,10 +1,9 @@
 """``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
 
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
-version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded`` is ours: Kafka
-passes over names that it does not know. A second line holds its CRC-32, and a
-space before the first says that it must be there. Sources: KIP-853; Kafka's
-``QuorumStateData``.
+version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded`` and ``wasVoter``
+are ours: Kafka passes over names that it does not know. A second line holds its CRC-32, and a space
+before the first says that it must be there. Sources: KIP-853; Kafka's ``QuorumStateData``.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, 
 
 NAME = "quorum-state"
 SEALED = b" "
+MARKS = ("votersSuperseded", "wasVoter")
 WAY_ON = (
     "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
     "(kraftfast storage recover)"
@@ -48,6 +48,8 @@ def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> 
         }
     if state.superseded:
         fields["votersSuperseded"] = True
+    if state.was_voter:
+        fields["wasVoter"] = True
     import msgspec
 
     return msgspec.json.encode(fields)
@@ -88,13 +90,13 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
             _integer(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId")
         )
         directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
-        superseded = fields.get("votersSuperseded", False) is not False
+        marks = [fields.get(name, False) is not False for name in MARKS]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
     voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
-    return QuorumState(epoch, leader_id, voted, superseded)
+    return QuorumState(epoch, leader_id, voted, *marks)
 
 
 def _parse(line: bytes) -> Any:

@@ -43,7 +43,8 @@ def state_path(directory: ReplicaDirectory) -> str:
 
 def state_to_write(effect: PersistQuorumState, voter_ids: Sequence[int]) -> bytes:
     """Return the content of ``quorum-state`` that an effect of the core asks for."""
-    state = QuorumState(effect.epoch, effect.leader_id, effect.voted, effect.superseded)
+    marks = effect.superseded, effect.was_voter
+    state = QuorumState(effect.epoch, effect.leader_id, effect.voted, *marks)
     return quorum_state.seal(quorum_state.encode(state, effect.kraft_version, voter_ids))
 
 
