@@ -54,10 +54,11 @@ PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much long
 class RecordStream(forks.Unique, ABC):
     """Committed records in offset order from ``from_offset`` on, without control records.
 
-    Iterating ends at what is committed when the end is reached, and raises OffsetOutOfRange where
-    ``from_offset`` is beyond it; with ``follow`` it waits for more, for ever. ``position``: the
-    offset of the next record. ``host``: what it runs on. Not thread-safe. Close it: one that is
-    forgotten warns (ResourceWarning), and is closed once it is collected.
+    Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
+    for ever. It raises OffsetOutOfRange where ``position`` is behind the end of the leader's log,
+    NoQuorum if no leader can say so. ``position``: the offset of the next record. ``host``: what it
+    runs on. Not thread-safe. Close it: one that is forgotten warns (ResourceWarning), and is closed
+    once it is collected.
     """
 
     # position, follow: as above. closed: no more calls, which raise refusal.
