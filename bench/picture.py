@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -123,8 +124,7 @@ def when(result: Result) -> str:
 def caption(result: Result) -> Iterator[str]:
     """Yield when, where and how it was measured, in lines of a length that fits."""
     yield when(result)
-    for each in result.lines(FAILOVER):
-        yield failover(each[0])
+    yield from failovers(result)
     versions = dict.fromkeys(
         f"{NAMES.get(row['name'], row['name'])} {row['version']}"
         for row in rows(result)
@@ -139,12 +139,16 @@ def caption(result: Result) -> Iterator[str]:
     yield line
 
 
-def failover(line: dict[str, Any]) -> str:
-    """Return how long kraftfast was without a leader."""
-    return (
-        f"kill -9 of kraftfast's leader under load, {line['times']} times: next commit after "
-        f"{line['p50_us'] / 1000:.0f} ms (p50), {line['max_us'] / 1000:.0f} ms (worst)."
-    )
+def failovers(result: Result) -> Iterator[str]:
+    """Yield how long kraftfast was without a leader, over all rounds, if that was measured."""
+    lines = [each[0] for each in result.lines(f"{FAILOVER}: kill -9 of the leader")]
+    if lines:
+        times, worst = sum(each["times"] for each in lines), max(each["max_us"] for each in lines)
+        yield (
+            f"kill -9 of kraftfast's leader under load, {times} times: next commit after "
+            f"{median(each['p50_us'] for each in lines) / 1000:.0f} ms (p50), "
+            f"{worst / 1000:.0f} ms (worst)."
+        )
 
 
 def text(
@@ -178,7 +182,7 @@ def table(result: Result) -> str:
             made.append(
                 f"| {title} | {' | '.join(cells)} | {shown} | {row['fsync']} | {row['survives']} |"
             )
-    made += ["", *(failover(each[0]) for each in result.lines(FAILOVER))]
+    made += ["", *failovers(result)]
     made += [f"Not measured: {reason}." for reason in dict.fromkeys(result.failures.values())]
     return "\n".join(made).rstrip()
 
