@@ -10,9 +10,12 @@ import errno
 import select
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import forks
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
 
 ACCEPTS_A_TURN = 64
 PAUSE_MS = 100
@@ -26,7 +29,7 @@ class Acceptor:
     # resume_ms: when a pause ends, -1 for none.
 
     def __init__(
-        self, loop: Any, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]
+        self, loop: Loop, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]
     ) -> None:
         self.loop, self.sock, self.accepted = loop, sock, accepted
         self.resume_ms = -1

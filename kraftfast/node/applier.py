@@ -31,6 +31,7 @@ from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.link.ports import Joinable
+    from kraftfast.node.node import Node
     from kraftfast.node.ports import Host
 
 QUESTION_S_MAX = 60.0  # I25: the caller has gone by then
@@ -249,7 +250,7 @@ class Applier:
             self.calls.make(question.answer, answer)
 
 
-def embed(node: Any, machine: StateMachine) -> None:
+def embed(node: Node, machine: StateMachine) -> None:
     """Have a thread apply what a node commits to ``machine``.
 
     Raises InvalidOption for one that would need records which are gone.

@@ -9,9 +9,12 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.link.ports import Joinable, Queue, Threads, Waker
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
 
 JOIN_S = 2.0
 
@@ -31,7 +34,7 @@ class Background:
         self._calls: deque[Callable[[], None]] = deque()
         self._thread: Joinable | None = None
 
-    def attach(self, loop: Any) -> None:
+    def attach(self, loop: Loop) -> None:
         """Have the loop look at what comes back."""
         assert self.waker is not None, "a loop begins once"
         loop.watch(self.waker.fileno(), select.EPOLLIN, lambda _events: self.take())

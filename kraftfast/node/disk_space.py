@@ -7,10 +7,13 @@ disk has room, leaders change less and less often.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.node.failures import Unanswered
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 LOOK_MS = 1000
 """How often to look whether the directory and the newest segment can still be reached."""
@@ -31,7 +34,7 @@ class DiskSpace:
         self.full_ms = self.successor = -1
         self.yield_ms = self.pause_ms = self.look_ms = 0
 
-    def mind(self, node: Any, now_ms: int) -> None:
+    def mind(self, node: Node, now_ms: int) -> None:
         """Look whether the nursery found room, and hand leadership over if it has not for long.
 
         Raises StorageError if the directory or the newest segment was removed or moved: the replica
@@ -52,7 +55,7 @@ class DiskSpace:
             if node.appends_held or node.control is not None:
                 self._let_another_lead(node, now_ms)
 
-    def _let_another_lead(self, node: Any, now_ms: int) -> None:
+    def _let_another_lead(self, node: Node, now_ms: int) -> None:
         """Hand over to the next voter, by turns, that follows and has all of the log.
 
         If two full disks preferred each other, a third one that has room would never lead.
@@ -75,7 +78,7 @@ class DiskSpace:
         node.step(ev.TransferRequested(Unanswered(), self.successor))
 
 
-def check_place(node: Any) -> None:
+def check_place(node: Node) -> None:
     """Check that a start would find what is acknowledged here (D18). Raises StorageError."""
     node.directory.check()
     file = node.log.active.file

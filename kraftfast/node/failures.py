@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import KraftfastError, StorageError
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 FINAL_ROOMS = ("core", "log")
 """Packages whose assertions are invariants of the replica, not of one session."""
@@ -83,7 +86,7 @@ class Failures:
 
     # lost: a decision of the core was not carried out in full, so that nothing may go on.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.lost = False
 

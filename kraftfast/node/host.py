@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
 from kraftfast.link.ports import Local, Network, Threads
@@ -24,6 +24,9 @@ from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
 from kraftfast.node.rings.slots import is_kept
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 STATE_MACHINE_EXIT_CODE = 72
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
@@ -81,7 +84,7 @@ class LocalHost:
     def signals(self) -> Signals:
         return Signals()
 
-    def embed(self, node: Any, state_machine: str) -> None:
+    def embed(self, node: Node, state_machine: str) -> None:
         from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
         from kraftfast.node.state_machine import make
 

@@ -6,9 +6,12 @@ are. Kafka spreads a batch's commit latency over its records; here it is that of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraftfast.types import ZERO_UUID, uuid_text
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, uuid_text
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 WINDOW_MS = 30_000
 NOTE_MS = 200
@@ -41,13 +44,14 @@ class Metrics:
     # it became the leader. marks: where the counters were when these two windows began. note_ms:
     # when to store the words of ``NOTED``. loaded: the snapshot whose taking over was told last.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node, self.role = node, str(node.core.role)
         self.appended = self.fetched = 0
         self.elections = self.elections_ms = self.led = 0
         self.longest = [0, 0]
         self.began_ms = self.began_epoch = -1
-        self.end_offset, self.note_ms, self.loaded = node.log.end_offset, 0, None
+        self.end_offset, self.note_ms = node.log.end_offset, 0
+        self.loaded: OffsetAndEpoch | None = None
         first = self._mark(node.now_ms())
         self.marks = [first, first]
 

@@ -6,15 +6,12 @@ method here that does it, in order, and reports back with further events.
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.messages import ReadBarrierResponse
-from kraftfast.core.replica import Replica
-from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log.recovery import open_log
@@ -26,19 +23,32 @@ from kraftfast.node.failures import Failures
 from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.host import LocalHost
 from kraftfast.node.metrics import Metrics
-from kraftfast.node.ports import Host
+from kraftfast.node.ports import Host, Link, Preparer, Source
 from kraftfast.node.rings.intake import Intake
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.retention import Retention
 from kraftfast.node.storage.floor import CommittedFloor
-from kraftfast.node.storage.own_directory import open_own, state_path, state_to_write, stored_state
-from kraftfast.node.storage.voter_records import copied_controls, voter_history
+from kraftfast.node.storage.own_directory import (
+    core_of,
+    open_own,
+    state_path,
+    state_to_write,
+    stored_state,
+)
+from kraftfast.node.storage.voter_records import copied_controls
 from kraftfast.node.tcp.producer_ids import ProducerIds
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.node.uncertainty import Uncertainty
 from kraftfast.node.witness import is_witness
 from kraftfast.types import ReplicaKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraftfast.node.applier import Applier
+    from kraftfast.node.tcp.prober import Prober
+    from kraftfast.node.tcp.sockets import Sockets
 
 STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
@@ -76,14 +86,19 @@ class Node:
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
         self.intake, self.disk_space = Intake(), DiskSpace()
-        self.links: dict[int, Any] = {}
-        self.sockets = self.prober = self.snapshots = self.applier = cast(Any, None)
+        self.links: dict[int, Link] = {}
+        self.sockets: Sockets | None = None
+        self.applier: Applier | None = None
+        self.prober: Prober = cast(Any, None)  # the loop attaches it before the first event
+        self.snapshots: Snapshots = cast(Any, None)  # until the log is open
         self.stalled: fx.WriteFetched | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
         self.background = host.background()
-        self.on_commit, self.on_role, self.on_voters = list[Any](), list[Any](), list[Any]()
+        self.on_commit: list[Callable[[int], object]] = []
+        self.on_role: list[Callable[[fx.RoleChanged], object]] = []
+        self.on_voters: list[Callable[[], object]] = []
         self.producer_ids = ProducerIds(self, host.wall_ms)
         self.event_log = EventLog(config.node_id, host.show, host.monotonic_ns, host.wall_ms)
         self.tell, self.failures = self.event_log.tell, Failures(self)
@@ -96,7 +111,7 @@ class Node:
             self._let_go()
             raise
 
-    def _open(self, preparer: Any) -> None:
+    def _open(self, preparer: Preparer) -> None:
         config = self.config
         settings = config.log_settings(self.durability)
         self.quorum_config = config.quorum_config(self.durability, self.witness)
@@ -109,28 +124,11 @@ class Node:
         stored = stored_state(self.disk, self.directory, self.recovered, self.floor.stored)
         self.persisted_epoch = stored.epoch if stored else 0
         self.seed = config.seed if config.seed >= 0 else self.host.seed()
-        self.core = Replica(
-            self.quorum_config,
-            self.key,
-            config.voter_set(),
-            random.Random(self.seed),
-            self.now_ms(),
-            stored,
-            EpochTrail(self.recovered.epochs),
-            self.log.end_offset,
-            self.log.flushed_end_offset,
-            log_start_offset=self.log.log_start_offset,
-            phantom_tail=self.recovered.phantom_tail,
-            memory_uncertain=self.uncertainty.memory_lost,
-            cluster_id=self.cluster_id or None,
-            history=voter_history(self.disk, self.directory.log_path, self.log),
-            snapshots=self.recovered.snapshots,
-            floor_offset=self.floor.stored.offset,
-        )
+        self.core = core_of(self, stored)
         self.snapshots = Snapshots(self)
         self.metrics = Metrics(self)
         self.voters = self.core.voters
-        self._handlers = {
+        self._handlers: dict[type, Callable[[Any], object]] = {
             fx.PersistQuorumState: self._persist,
             fx.Send: self._send,
             fx.Reply: self._reply,
@@ -145,7 +143,9 @@ class Node:
             fx.AcknowledgedByAll: lambda it: self._commit(it.offset),
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
-            fx.LeaderMoved: lambda it: self.sockets and self.sockets.peers.look_for_leader(it),
+            fx.LeaderMoved: lambda it: (
+                self.sockets.peers.look_for_leader(it) if self.sockets else None
+            ),
             fx.Probe: lambda effect: self.prober.probe(effect),
             fx.AnswerReadBarrier: self._answer_barrier,
             fx.Warn: lambda effect: self.tell("leader_refused", why=effect.text),
@@ -158,7 +158,7 @@ class Node:
         self.retention = Retention(self.snapshots, config, cleans, self.host.wall_ms)
         self.show()
 
-    def attach(self, prober: Any, sockets: Any) -> None:
+    def attach(self, prober: Prober, sockets: Sockets | None) -> None:
         """Take what the loop makes."""
         self.prober, self.sockets = prober, sockets
 
@@ -205,10 +205,10 @@ class Node:
         finally:
             self._running = False
 
-    def _decide(self, event: ev.Event) -> list[Any]:
+    def _decide(self, event: ev.Event) -> list[fx.Effect]:
         return self.core.step(event, self.now_ms())
 
-    def _carry_out(self, effects: list[Any]) -> None:
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
         handlers = self._handlers
         for effect in effects:
             handlers[type(effect)](effect)
@@ -246,7 +246,7 @@ class Node:
             self._assert_after(effect.after)
         self._answer(effect.source, effect.source.reply, effect.response)
 
-    def _answer(self, source: Any, answer: Any, *args: Any) -> None:
+    def _answer(self, source: Source, answer: Callable[..., object], *args: object) -> None:
         """Call ``answer(*args)``; what it raises ends the session of ``source`` alone."""
         try:
             answer(*args)

@@ -6,11 +6,94 @@ simulated disk, and threads that are events.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.log.disk import Disk
 from kraftfast.node.event_log import Entry
+
+if TYPE_CHECKING:
+    from kraftfast.core.messages import Request
+    from kraftfast.link.resolver import Resolver
+    from kraftfast.log.segment_file import SegmentFile
+    from kraftfast.node.background import Background
+    from kraftfast.node.flusher import Flusher
+    from kraftfast.node.idle import Idle
+    from kraftfast.node.node import Node
+    from kraftfast.wire.messages import InitProducerIdRequest
+    from kraftfast.wire.schema import Message
+
+
+class Source(Protocol):
+    """What a request came from: it takes the answer, or what answering raised."""
+
+    def failed(self, error: Exception) -> None:
+        """End this session alone. Raise ``error`` if it is final."""
+
+    def reply(self, response: Any) -> object:
+        """Answer with a core response, or a ``Slice``; False: there is no room for it yet."""
+
+
+class Asking(Protocol):
+    """A request of Kafka's that is answered with a message of Kafka's, once."""
+
+    version: int
+
+    def failed(self, error: Exception) -> None:
+        """End its session alone. Raise ``error`` if it is final."""
+
+    def respond(self, body: Message) -> object:
+        """Answer with a wire message."""
+
+
+class AskingOperator(Asking, Source, Protocol):
+    """A request of an operator, over TCP or through the door for processes of this host."""
+
+    api_key: int
+
+    @property
+    def listener(self) -> str:
+        """Whose addresses are given out."""
+
+    @property
+    def software(self) -> str:
+        """What its client says of itself, "" if nothing."""
+
+
+class Link(Protocol):
+    """What leads to another replica: a ``LocalPeer`` or a ``SocketPeer``."""
+
+    def send_request(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
+        """Send a request; False if it cannot go out now."""
+
+    def publish(self) -> None:
+        """Make visible what was sent."""
+
+    def failed(self, error: Exception) -> None:
+        """End this link alone for what it raised. Raise ``error`` if it is final."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Preparer(Protocol):
+    """The thread that prepares files; the nursery knows what else it can."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Signals(Protocol):
+    """The signals of one process."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a signal came."""
+
+    def handle(self) -> None:
+        """Note the signals that stop the replica from now on; called in the main thread."""
+
+    def take(self) -> bool:
+        """Forget the signals that came; True if one of them stops the replica."""
 
 
 class Host(Protocol):
@@ -45,8 +128,8 @@ class Host(Protocol):
     def sleep(self, seconds: float) -> None:
         """Pause the loop; other threads of the replica go on."""
 
-    def open_segment(self, path: str, inode: int) -> Any:
-        """Return another replica's segment (``SegmentFile``); None if it is not to be had."""
+    def open_segment(self, path: str, inode: int) -> SegmentFile | None:
+        """Return another replica's segment; None if it is not to be had."""
 
     def is_kept(self, fd: int) -> bool:
         """Return whether a new descriptor must not be a client's: hardly any is left."""
@@ -57,25 +140,25 @@ class Host(Protocol):
     def doorbell(self) -> Any:
         """Return what wakes the loop (``OwnDoorbell``)."""
 
-    def flusher(self, doorbell: Any) -> Any:
-        """Return the thread that flushes the log (``Flusher``). Raises StorageError."""
+    def flusher(self, doorbell: Any) -> Flusher:
+        """Return the thread that flushes the log. Raises StorageError."""
 
-    def idle(self, doorbell: Any, flusher: Any) -> Any:
-        """Return where the loop sleeps (``Idle``)."""
+    def idle(self, doorbell: Any, flusher: Flusher) -> Idle:
+        """Return where the loop sleeps."""
 
-    def preparer(self, doorbell: Any) -> Any:
-        """Return the thread that prepares files (``PreparerThread``). Raises StorageError."""
+    def preparer(self, doorbell: Any) -> Preparer:
+        """Return the thread that prepares files. Raises StorageError."""
 
-    def background(self) -> Any:
-        """Return the thread for jobs that wait for the disk (``Background``)."""
+    def background(self) -> Background:
+        """Return the thread for jobs that wait for the disk."""
 
-    def resolver(self) -> Any:
-        """Return what finds other hosts by their names (``Resolver``)."""
+    def resolver(self) -> Resolver:
+        """Return what finds other hosts by their names."""
 
-    def signals(self) -> Any:
-        """Return the signals of this process (``Signals``)."""
+    def signals(self) -> Signals:
+        """Return the signals of this process."""
 
-    def embed(self, node: Any, state_machine: str) -> None:
+    def embed(self, node: Node, state_machine: str) -> None:
         """Apply what ``node`` commits to a state machine. Raises InvalidOption."""
 
     def state_machine_failed(self, error: BaseException) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.types import uuid_text
 
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
-def status(node: Any) -> dict[str, Any]:
+
+def status(node: Node) -> dict[str, Any]:
     """Return identity, role, ends, counters, stages (microseconds) and Kafka's metrics."""
     view = node.stats.view()
     words: dict[str, Any] = view.as_dict()

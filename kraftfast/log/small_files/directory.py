@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
@@ -32,6 +32,9 @@ from kraftfast.types import (
     uuid_from_text,
     uuid_text,
 )
+
+if TYPE_CHECKING:
+    from kraftfast.record.batch import RecordsMode
 
 META = "meta.properties"
 OPTIONS = "kraftfast.properties"
@@ -55,7 +58,7 @@ class MetaProperties(NamedTuple):
 
 class _LogOptions(NamedTuple):
     durability: str
-    records: str
+    records: RecordsMode
     topic: str
     topic_id: Uuid
 
@@ -79,7 +82,8 @@ class LogOptions(_LogOptions):
             raise InvalidOption(f"durability must be one of {DURABILITIES}, not {durability!r}")
         if records not in RECORDS:
             raise InvalidOption(f"records must be one of {RECORDS}, not {records!r}")
-        return super().__new__(cls, durability, records, topic, topic_id)
+        checked = cast("RecordsMode", records)  # one of RECORDS
+        return super().__new__(cls, durability, checked, topic, topic_id)
 
 
 def random_uuid() -> Uuid:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 THREADS = "/proc/self/task"
 
@@ -53,7 +56,7 @@ class Placement:
 
     # node: whose. at: the processors chosen last.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.at: Sequence[int] = ()
         if node.config.processors:

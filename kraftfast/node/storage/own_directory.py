@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kraftfast.core.effects import PersistQuorumState
+from kraftfast.core.replica import Replica
+from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ForeignDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.recovery import Recovered
@@ -13,7 +17,11 @@ from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.state_check import check_state
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.storage.voter_records import voter_history
 from kraftfast.types import OffsetAndEpoch, QuorumState
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 
 def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
@@ -63,3 +71,26 @@ def stored_state(
     places = end, floor, log.durable_end, opened.phantom_tail
     check_state(stored, path, places, directory.meta.node_id)
     return stored
+
+
+def core_of(node: Node, stored: QuorumState | None) -> Replica:
+    """Return the core of a replica whose log is open; it goes on from what was ``stored``."""
+    log, recovered = node.log, node.recovered
+    return Replica(
+        node.quorum_config,
+        node.key,
+        node.config.voter_set(),
+        random.Random(node.seed),
+        node.now_ms(),
+        stored,
+        EpochTrail(recovered.epochs),
+        log.end_offset,
+        log.flushed_end_offset,
+        log_start_offset=log.log_start_offset,
+        phantom_tail=recovered.phantom_tail,
+        memory_uncertain=node.uncertainty.memory_lost,
+        cluster_id=node.cluster_id or None,
+        history=voter_history(node.disk, node.directory.log_path, log),
+        snapshots=recovered.snapshots,
+        floor_offset=node.floor.stored.offset,
+    )
