@@ -6,7 +6,7 @@ to be refused before the core sees it. The order of checks is that of Kafka's ``
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
@@ -21,13 +21,16 @@ from kraftfast.node.translation import translate_membership as membership
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
+
 NO_TRANSFER = -2
 """The default of TransferTo: nothing is to be handed over."""
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NOT_OURS = "This server does not host this topic-partition."
 
 
-def take(node: Any, request: Any, message: Any) -> bool:
+def take(node: Node, request: Any, message: Any) -> bool:
     """Answer an operator's request, now or later; False if another plane must answer it."""
     handle = _HANDLERS.get(request.api_key)
     if handle is None:
@@ -36,7 +39,7 @@ def take(node: Any, request: Any, message: Any) -> bool:
     return True
 
 
-def _describe_quorum(node: Any, request: Any, message: Any) -> None:
+def _describe_quorum(node: Node, request: Any, message: Any) -> None:
     """Answer with the quorum's state, or pass a read barrier on: reading is all it may do."""
     barrier = membership.barrier_from_wire(message)
     if barrier is not None and message.read_barrier.from_replica:
@@ -51,12 +54,12 @@ def _describe_quorum(node: Any, request: Any, message: Any) -> None:
         request.respond(describe_quorum(node, message, request.version))
 
 
-def _foreign(node: Any, cluster_id: str | None) -> ErrorCode:
+def _foreign(node: Node, cluster_id: str | None) -> ErrorCode:
     foreign = cluster_id is not None and cluster_id != node.cluster_id
     return ErrorCode.INCONSISTENT_CLUSTER_ID if foreign else ErrorCode.NONE
 
 
-def _update_features(node: Any, request: Any, message: Any) -> None:
+def _update_features(node: Node, request: Any, message: Any) -> None:
     """Upgrade ``kraft.version``: no other feature has a level, and none goes back."""
     wanted = membership.features_from_wire(message, request.version)
     if wanted is None:
@@ -66,7 +69,7 @@ def _update_features(node: Any, request: Any, message: Any) -> None:
         node.step(ev.RequestReceived(request, wanted))
 
 
-def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
+def _alter_reassignments(node: Node, request: Any, message: Any) -> None:
     """Reassign the quorum's own log, whose replicas are its voters (KIP-642); no other is here.
 
     With a tag of ours and without a topic it hands leadership over.
@@ -98,7 +101,7 @@ def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
     )
 
 
-def _transfer(node: Any, request: Any, message: Any) -> None:
+def _transfer(node: Node, request: Any, message: Any) -> None:
     if message.topics:
         text = "a request hands over or reassigns, not both"
         request.reply(core.TransferResponse(ErrorCode.INVALID_REQUEST, text))
@@ -111,7 +114,7 @@ class Reassigning:
 
     __slots__ = ("request", "allowed", "node", "target")
 
-    def __init__(self, request: Any, allowed: bool, node: Any, target: Any) -> None:
+    def __init__(self, request: Any, allowed: bool, node: Node, target: Any) -> None:
         self.request, self.allowed, self.node, self.target = request, allowed, node, target
 
     def failed(self, error: Exception) -> None:
@@ -135,7 +138,7 @@ class Reassigning:
         self.request.respond(body)
 
 
-def _list_reassignments(node: Any, request: Any, message: Any) -> None:
+def _list_reassignments(node: Node, request: Any, message: Any) -> None:
     """List the reassignment of the quorum's log; of other logs there is none."""
     topics = message.topics
     if topics is None or any(topic.name == node.partition.topic for topic in topics):
@@ -144,15 +147,15 @@ def _list_reassignments(node: Any, request: Any, message: Any) -> None:
         request.respond(wire.ListPartitionReassignmentsResponse(error_message=None))
 
 
-def _describe_cluster(node: Any, request: Any, message: Any) -> None:
+def _describe_cluster(node: Node, request: Any, message: Any) -> None:
     request.respond(describe_cluster(node, message, request.listener))
 
 
-def _find_coordinator(node: Any, request: Any, message: Any) -> None:
+def _find_coordinator(node: Node, request: Any, message: Any) -> None:
     request.respond(find_coordinator(node, request, message))
 
 
-def _offset_fetch(_node: Any, request: Any, message: Any) -> None:
+def _offset_fetch(_node: Node, request: Any, message: Any) -> None:
     request.respond(no_committed_offsets(message))
 
 

@@ -28,7 +28,7 @@ conversion to older formats, other storage, throttling.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
@@ -40,6 +40,9 @@ from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 WAIT_MS_MAX = 60_000
 NEVER_MS = 2**63 - 1
@@ -69,7 +72,7 @@ class Consumers:
     # node: whose. leader: what may be answered. offsets: ListOffsets. parked: Fetches that wait.
     # next_ms: when the first of them has waited long enough, or earlier.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.leader = PartitionLeader(node)
         self.offsets = ListOffsets(node, self.leader)

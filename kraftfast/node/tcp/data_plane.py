@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.errors import (
@@ -30,6 +30,9 @@ from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import messages as wire
 from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.produce import PartitionProduce, PartitionProduced
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 NEVER_MS = 2**63 - 1
@@ -80,7 +83,7 @@ class DataPlane:
     # committed_offset: everything below may be acknowledged.
     # next_ms: when the first of all these has waited long enough, or earlier.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.queued: deque[QueuedBatch] = deque()
         self.queued_bytes = 0

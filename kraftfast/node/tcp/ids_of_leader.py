@@ -8,10 +8,13 @@ ask again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import ErrorCode
 from kraftfast.wire import messages as wire
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 WAITING_MAX = 1024  # I25: more are told to ask again
 WAIT_MS_MAX = 5000
@@ -29,7 +32,7 @@ class IdsOfLeader:
     # waiting: correlation id -> (answer, until ms), the oldest first.
     # _correlation: of the last request.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.waiting: dict[int, tuple[Answer, int]] = {}
         self._correlation = CORRELATION_FIRST + 1

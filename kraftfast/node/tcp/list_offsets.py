@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import ErrorCode
 from kraftfast.log.reading.by_time import COST_MAX
@@ -17,6 +17,9 @@ from kraftfast.node.failures import contained
 from kraftfast.node.tcp.partition_leader import NOWHERE, OffsetAt, PartitionLeader
 from kraftfast.types import METADATA_PARTITION, NO_EPOCH
 from kraftfast.wire import messages as wire
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 CONSUMER = -1
 """The replica id of a client that is no replica."""
@@ -45,7 +48,7 @@ class ListOffsets:
     # node: whose. leader: what may be answered. searching: requests whose search goes on, the next
     # first. spent: what searches cost since the last turn.
 
-    def __init__(self, node: Any, leader: PartitionLeader) -> None:
+    def __init__(self, node: Node, leader: PartitionLeader) -> None:
         self.node, self.leader = node, leader
         self.searching: deque[Listing] = deque()
         self.spent = 0

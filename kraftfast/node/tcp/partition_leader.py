@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, ErrorCode, UnsupportedCodec
 from kraftfast.log.reading.by_time import at_max_timestamp, at_timestamp
 from kraftfast.types import NO_EPOCH, NO_OFFSET
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 ANSWER_BYTES_MAX = limits.BATCH_BYTES_MAX
 """The most record bytes in one answer, whatever a client asks for; one batch always fits."""
@@ -43,7 +46,7 @@ NOWHERE: OffsetAt = (NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 class PartitionLeader:
     """What a client may learn of the log of ``node``. Every answer is of this moment."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
 
     # --- the offsets ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ controllers do not look, and what is older cannot).
 from __future__ import annotations
 
 import select
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -25,6 +25,10 @@ from kraftfast.wire.versions import (
     negotiate,
     offered_versions,
 )
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
 
 PROBES_MAX = 16
 NOBODY = ErrorCode.REQUEST_TIMED_OUT
@@ -139,7 +143,7 @@ class Prober:
 
     # node, loop: whose. probing: those under way.
 
-    def __init__(self, node: Any, loop: Any) -> None:
+    def __init__(self, node: Node, loop: Loop) -> None:
         self.node, self.loop = node, loop
         self.probing: list[Probing] = []
 

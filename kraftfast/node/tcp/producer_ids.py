@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +35,9 @@ from kraftfast.log.idempotence.producer_records import ProducerName, name_batch
 from kraftfast.log.small_files.id_ranges import NUMBER_LAST, leader_id
 from kraftfast.node.tcp.ids_of_leader import IdsOfLeader
 from kraftfast.wire import messages as wire
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 WAITING_MAX = 1024  # I25: a request for a name beyond that must be repeated
 WAIT_MS_MAX = 30_000
@@ -92,7 +95,7 @@ class ProducerIds:
     # of_leader: requests that went on to the leader.
     # _epoch, _number: of the last id that was made.
 
-    def __init__(self, node: Any, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, node: Node, wall_ms: Callable[[], int]) -> None:
         self.node, self.wall_ms = node, wall_ms
         self.queued: deque[Waiting] = deque()
         self.written: deque[Waiting] = deque()

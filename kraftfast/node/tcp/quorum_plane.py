@@ -10,11 +10,14 @@ InitProducerId: see there.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import ErrorCode
 from kraftfast.types import METADATA_PARTITION, NO_NODE, NO_OFFSET, ZERO_UUID
 from kraftfast.wire import messages as wire
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
@@ -29,7 +32,7 @@ LISTENER_NOT_FOUND_VERSION = 6  # of Metadata
 NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
-def leader_of(node: Any) -> int:
+def leader_of(node: Node) -> int:
     """Return the leader, -1 if none is known: a replica that has resigned does not."""
     leader_id = int(node.core.leader_id)
     if leader_id == node.config.node_id and node.core.role != "leader":
@@ -37,7 +40,7 @@ def leader_of(node: Any) -> int:
     return leader_id
 
 
-def in_sync(node: Any) -> list[int]:
+def in_sync(node: Node) -> list[int]:
     """Return the voters that have caught up lately; only the leader knows, others name all."""
     if node.core.role != "leader":
         return list(node.voters.ids)
@@ -51,7 +54,7 @@ def in_sync(node: Any) -> list[int]:
     ]
 
 
-def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
+def advertised(node: Node, listener: str) -> list[tuple[int, str, int]]:
     """Return (id, host, port) of every voter that clients of this listener can be sent to.
 
     That is the voter's listener of the same name, as in Kafka: the others may be out of the
@@ -67,13 +70,13 @@ def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
     return [(id, each.host, each.port) for id, each in sorted(same.items())]
 
 
-def known_endpoints(node: Any, voter: Any) -> tuple[Any, ...]:
+def known_endpoints(node: Node, voter: Any) -> tuple[Any, ...]:
     """Return the endpoints of a voter that can be connected to; its own replica knows all."""
     own = node.config.endpoints if voter.id == node.config.node_id else ()
     return tuple(each for each in (*voter.endpoints, *own) if each.port)
 
 
-def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
+def metadata(node: Node, message: Any, version: int, listener: str) -> Any:
     """Return one topic with one partition; brokers are the voters.
 
     A topic without a name is refused below the version that can express it, as in Kafka's
@@ -101,7 +104,7 @@ def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     )
 
 
-def _our_topic(node: Any, kind: Any, version: int, reachable: set[int]) -> Any:
+def _our_topic(node: Node, kind: Any, version: int, reachable: set[int]) -> Any:
     """Return the topic; a leader without the client's listener is no leader for that client."""
     leader = leader_of(node)
     error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
@@ -123,7 +126,7 @@ def _our_topic(node: Any, kind: Any, version: int, reachable: set[int]) -> Any:
     )
 
 
-def _topic(node: Any, kind: Any, entry: Any, version: int, reachable: set[int]) -> Any:
+def _topic(node: Node, kind: Any, entry: Any, version: int, reachable: set[int]) -> Any:
     nameless = version >= NAMELESS_TOPIC_VERSION
     if entry.name is None and not nameless:
         return kind.Topic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=entry.topic_id)
@@ -138,7 +141,7 @@ def _topic(node: Any, kind: Any, entry: Any, version: int, reachable: set[int]) 
     return kind.Topic(error_code=error, name=entry.name)
 
 
-def find_coordinator(node: Any, request: Any, message: Any) -> Any:
+def find_coordinator(node: Node, request: Any, message: Any) -> Any:
     """Refuse every key by an error that no client retries: there is no coordinator.
 
     A transactional id is not permitted: librdkafka retries whatever else it is told until its time
@@ -189,7 +192,7 @@ def no_committed_offsets(message: Any) -> Any:
     )
 
 
-def describe_cluster(node: Any, message: Any, listener: str) -> Any:
+def describe_cluster(node: Node, message: Any, listener: str) -> Any:
     """Return who is in the cluster; asked as a controller or as a broker, the voters are both."""
     kind = wire.DescribeClusterResponse
     return kind(
@@ -204,7 +207,7 @@ def describe_cluster(node: Any, message: Any, listener: str) -> Any:
     )
 
 
-def describe_quorum(node: Any, message: Any, version: int) -> Any:
+def describe_quorum(node: Node, message: Any, version: int) -> Any:
     """Answer with Kafka's order of checks, and its texts (``KafkaRaftClient``).
 
     Nodes and directory ids are told from version 2 on.

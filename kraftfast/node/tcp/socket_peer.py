@@ -9,7 +9,7 @@ are made when there is something to send.
 from __future__ import annotations
 
 import select
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
@@ -33,6 +33,10 @@ from kraftfast.wire.versions import (
     offered_versions,
 )
 
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
+
 RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
 SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
@@ -52,7 +56,7 @@ class SocketPeer:
     # addresses is tried. foreign: it said that it is of another cluster, which was reported.
     # retry_at_ms, pause_ms: when to connect again. repeated: what was last said over it.
 
-    def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
+    def __init__(self, node: Node, loop: Loop, peer_id: int, host: str, port: int) -> None:
         self.node, self.loop, self.id = node, loop, peer_id
         self.host, self.port = host, port
         self.framed: FramedSocket | None = None

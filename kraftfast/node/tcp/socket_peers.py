@@ -7,12 +7,16 @@ still. A replica that is reached by a ring on this host needs no socket.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.core.effects import LeaderMoved, RoleChanged
 from kraftfast.node.tcp.socket_peer import SocketPeer
 from kraftfast.types import Endpoint
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
 
 Place = tuple[str, int]
 
@@ -23,7 +27,7 @@ class SocketPeers:
     # node, loop: whose. by_id: the peers; each is among the node's links too.
     # told: the leader and its place, if a message named them; it goes before the voters (I25).
 
-    def __init__(self, node: Any, loop: Any) -> None:
+    def __init__(self, node: Node, loop: Loop) -> None:
         self.node, self.loop = node, loop
         self.by_id: dict[int, SocketPeer] = {}
         self.told: tuple[int, Place] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.core import events as ev
@@ -22,6 +22,10 @@ from kraftfast.node.translation import translate
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import KRAFT_VERSION, SERVED, api_versions_response
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 LITTLE_BYTES = 16 * 1024
@@ -67,7 +71,7 @@ class Sockets:
     # servers that are reached over sockets. _first: at the last append those with sockets came
     # before those with rings.
 
-    def __init__(self, node: Any, loop: Any) -> None:
+    def __init__(self, node: Node, loop: Loop) -> None:
         self.node, self.loop = node, loop
         self.served = {key: versions for key, versions in SERVED.items() if key in SERVED_HERE}
         self.acceptors: list[Acceptor] = []
