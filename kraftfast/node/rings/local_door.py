@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,10 @@ from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 from kraftfast.wire.repeated import Repeated
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
 
 HANDSHAKE_MS_MAX = 2000
 KEPT_MS_MAX = 10_000
@@ -69,7 +73,7 @@ class LocalDoor:
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
     # repeated: what was last said at this door. local: processes of this host.
 
-    def __init__(self, node: Any, loop: Any) -> None:
+    def __init__(self, node: Node, loop: Loop) -> None:
         self.node, self.loop, self.local = node, loop, node.host.local
         self.path = os.path.join(node.config.directory, SOCKET_NAME)
         self.acceptor: Acceptor | None = None

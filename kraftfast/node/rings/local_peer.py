@@ -6,7 +6,7 @@ request is a frame of Kafka's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
@@ -30,6 +30,9 @@ from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 MESSAGES_A_TURN = 64
 WAITING_MAX = 64
@@ -85,7 +88,7 @@ class RingRequest:
 class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
     """A replica on this host, as the node's effects and the core's events know it."""
 
-    def __init__(self, node: Any, link: RingLink, key: ReplicaKey, log_path: str) -> None:
+    def __init__(self, node: Node, link: RingLink, key: ReplicaKey, log_path: str) -> None:
         host = node.host
         super().__init__(link, key, log_path, host.open_segment, host.inline_bytes_max)
         self.node, self.ring_bytes = node, host.local.ring_bytes

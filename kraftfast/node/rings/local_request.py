@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.errors import UnsupportedVersion
@@ -17,6 +17,9 @@ from kraftfast.node.translation import translate
 from kraftfast.node.translation import translate_membership as membership
 from kraftfast.wire import frame
 from kraftfast.wire.repeated import Repeated
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 
 class LocalRequest:
@@ -29,7 +32,7 @@ class LocalRequest:
 
     def __init__(
         self,
-        node: Any,
+        node: Node,
         sock: socket.socket,
         header: frame.RequestHeader,
         done: Callable[[socket.socket, bool], None],
@@ -70,7 +73,7 @@ class LocalRequest:
 
 
 def take(
-    node: Any,
+    node: Node,
     sock: socket.socket,
     text: str,
     done: Callable[[socket.socket, bool], None],

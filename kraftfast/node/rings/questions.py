@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,9 @@ from kraftfast.link.hello import Hello
 from kraftfast.link.ports import Local
 from kraftfast.link.ring_link import close_all
 from kraftfast.node.failures import describe
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 ERROR_CHARACTERS_MAX = 4096
 
@@ -68,7 +71,7 @@ def packed(answer: dict[str, Any]) -> bytes:
 class Answering:
     """Sends one answer, from whatever thread has it, and has the loop close the socket."""
 
-    def __init__(self, node: Any, sock: socket.socket, done: Callable[[], None]) -> None:
+    def __init__(self, node: Node, sock: socket.socket, done: Callable[[], None]) -> None:
         self.node, self.sock, self.done = node, sock, done
 
     def __call__(self, answer: dict[str, Any]) -> None:

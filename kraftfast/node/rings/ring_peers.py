@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
@@ -19,6 +19,10 @@ from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_ri
 from kraftfast.link.unix_socket import is_refused
 from kraftfast.node.rings.local_peer import LocalPeer
 from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
+
+if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
 
 OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500
@@ -36,7 +40,7 @@ class RingPeers:
     # dying: peer id -> pidfd of the process behind a link that broke while it lived.
     # local: processes of this host.
 
-    def __init__(self, node: Any, loop: Any, peer_type: type[LocalPeer] = LocalPeer) -> None:
+    def __init__(self, node: Node, loop: Loop, peer_type: type[LocalPeer] = LocalPeer) -> None:
         self.node, self.loop, self.local, self.peer_type = node, loop, node.host.local, peer_type
         config = node.config
         self.directories = {
@@ -199,8 +203,10 @@ class RingPeers:
     def _attach(self, peer_id: int, link: RingLink) -> None:
         if self.node.sockets is not None:
             self.node.sockets.peers.drop(peer_id)  # a ring is the better way
-        if peer_id in self.node.links:
-            self._detach(self.node.links[peer_id])
+        former = self.node.links.get(peer_id)
+        if former is not None:
+            assert isinstance(former, LocalPeer), "a socket to it was dropped"
+            self._detach(former)
         self._forget_dying(peer_id)
         key = ReplicaKey(peer_id, uuid_from_text(link.hello.directory_id))
         peer = self.peer_type(self.node, link, key, link.hello.log)
