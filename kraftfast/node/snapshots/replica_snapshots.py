@@ -7,7 +7,7 @@ snapshot takes the place of the log: nothing else may touch that meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -37,6 +37,9 @@ from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.record.control import SnapshotHeader
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 from kraftfast.wire import tags
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 """How often it is said that the leader's snapshot cannot be taken."""
 SLICE_MS_MAX = 30_000
@@ -112,7 +115,7 @@ class Snapshots:
     # made_ms: size of the last one that was made here since the start, and when; until then 0, and
     # the start.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
         self.disk, self.log_path = node.disk, node.directory.log_path
         self.download: Download | None = None

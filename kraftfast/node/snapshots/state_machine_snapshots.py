@@ -8,7 +8,7 @@ asked whether a snapshot is wanted and what it says of voters, and told when it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed, StorageError
@@ -18,6 +18,9 @@ from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.failures import Unanswered
 from kraftfast.node.snapshots.replica_snapshots import is_trim
 from kraftfast.types import NO_NODE, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.node.node import Node
 
 RETRY_S = 1.0
 RETRY_S_MIN = 0.03
@@ -64,7 +67,7 @@ class Making:
     # took_ns: how long the machine wrote the last one. handed_over: how often this leader asked
     # another replica to lead before the next one.
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         config = node.config
         self.node, self.disk, self.log_path = node, node.disk, node.directory.log_path
         self._now_s, self._event = node.host.threads.monotonic, node.host.threads.event
