@@ -10,6 +10,7 @@ from kraftfast.node.tcp.sockets import Sockets
 from kraftfast.sim.machines.paged_file import append_batch
 
 if TYPE_CHECKING:
+    from kraftfast.node.loop import Loop
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.process import Process
 
@@ -85,9 +86,9 @@ class Door:
 class DoorSockets(Sockets):
     """The TCP side of a replica, with a door for simulated producers beside it."""
 
-    def __init__(self, node: Any, loop: Any) -> None:
+    def __init__(self, node: Process, loop: Loop) -> None:
         super().__init__(node, loop)
-        self.door: Door = node.door
+        self.door = node.door
 
     def appends_waiting(self) -> bool:
         return super().appends_waiting() or bool(self.door.queue)

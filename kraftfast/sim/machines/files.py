@@ -149,6 +149,9 @@ class SimWaker(File):
 class SimSignals(SimWaker):
     """The signals of a simulated process: :class:`kraftfast.node.processes.signals.Signals`."""
 
+    def handle(self) -> None:
+        """Do nothing: no kernel sends any."""
+
     def take(self) -> bool:
         came, self.rung = self.rung, False
         return came

@@ -24,6 +24,7 @@ from kraftfast.sim.machines.threads import SimThreads
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
+    from kraftfast.node.node import Node
     from kraftfast.ring.spsc import RingIn
     from kraftfast.sim.machines.process import Process
 
@@ -103,8 +104,8 @@ class SimHost:
     def signals(self) -> SimSignals:
         return SimSignals(self._process.files)
 
-    def embed(self, node: Any, state_machine: str) -> None:
-        embed(node, node.world.state_machine(node))
+    def embed(self, node: Node, state_machine: str) -> None:
+        embed(node, self._world.state_machine(self._process))
 
     def state_machine_failed(self, error: BaseException) -> None:
         if isinstance(error, KraftfastError):  # which would be the replica's, and judged as such

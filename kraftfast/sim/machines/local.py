@@ -365,6 +365,8 @@ class SimLocal:
 class SimLocalPeer(LocalPeer):
     """A replica on this host that may be cut off, and whose records may change on their way."""
 
+    node: Process
+
     def handle(self) -> bool:
         if self.node.world.network.is_cut(self.id, self.node.id):
             return False

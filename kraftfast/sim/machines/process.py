@@ -31,11 +31,6 @@ from kraftfast.sim.machines.threads import (
 )
 
 if TYPE_CHECKING:
-    from kraftfast.core.config import QuorumConfig
-    from kraftfast.core.replica import Replica
-    from kraftfast.log.recovery import Recovered
-    from kraftfast.node.applier import Applier
-    from kraftfast.node.storage.floor import CommittedFloor
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.types import QuorumState
@@ -51,15 +46,8 @@ NEVER_US = 1 << 62
 class Process(Node):
     """A running replica. What the world does to it goes through :meth:`enter`."""
 
-    core: Replica
-    applier: Applier | None
-    log: Any
-    recovered: Recovered
-    floor: CommittedFloor
+    host: SimHost
     flusher: SimFlusher
-    quorum_config: QuorumConfig
-    links: dict[int, Any]
-    durability: str
     alive: bool
     paused: bool  # SIGSTOP: nothing runs until it is resumed
     blocked: bool  # the loop waits for its disk; flusher and threads go on
