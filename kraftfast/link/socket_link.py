@@ -17,6 +17,7 @@ from kraftfast.link.ports import Network
 from kraftfast.link.resolver import Address
 from kraftfast.types import address_text
 from kraftfast.wire.frame import Frame, FrameSplitter
+from kraftfast.wire.primitives import Buffer
 
 READS_A_TURN = 16
 PIECES_A_CALL = 64
@@ -88,7 +89,7 @@ class FramedSocket:
             if count < len(room):
                 return
 
-    def send(self, pieces: Iterable[bytes | memoryview]) -> None:
+    def send(self, pieces: Iterable[Buffer]) -> None:
         """Queue the pieces of a frame and send what the kernel takes now. Raises PeerGone."""
         for piece in pieces:
             view = memoryview(piece)

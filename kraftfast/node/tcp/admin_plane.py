@@ -22,7 +22,12 @@ from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kraftfast.node.node import Node
+    from kraftfast.node.ports import AskingOperator
+
+    Reassigned = core.AlterPartitionReassignmentsResponse | core.ListPartitionReassignmentsResponse
 
 NO_TRANSFER = -2
 """The default of TransferTo: nothing is to be handed over."""
@@ -30,7 +35,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NOT_OURS = "This server does not host this topic-partition."
 
 
-def take(node: Node, request: Any, message: Any) -> bool:
+def take(node: Node, request: AskingOperator, message: Any) -> bool:
     """Answer an operator's request, now or later; False if another plane must answer it."""
     handle = _HANDLERS.get(request.api_key)
     if handle is None:
@@ -39,7 +44,9 @@ def take(node: Node, request: Any, message: Any) -> bool:
     return True
 
 
-def _describe_quorum(node: Node, request: Any, message: Any) -> None:
+def _describe_quorum(
+    node: Node, request: AskingOperator, message: wire.DescribeQuorumRequest
+) -> None:
     """Answer with the quorum's state, or pass a read barrier on: reading is all it may do."""
     barrier = membership.barrier_from_wire(message)
     if barrier is not None and message.read_barrier.from_replica:
@@ -59,7 +66,9 @@ def _foreign(node: Node, cluster_id: str | None) -> ErrorCode:
     return ErrorCode.INCONSISTENT_CLUSTER_ID if foreign else ErrorCode.NONE
 
 
-def _update_features(node: Node, request: Any, message: Any) -> None:
+def _update_features(
+    node: Node, request: AskingOperator, message: wire.UpdateFeaturesRequest
+) -> None:
     """Upgrade ``kraft.version``: no other feature has a level, and none goes back."""
     wanted = membership.features_from_wire(message, request.version)
     if wanted is None:
@@ -69,7 +78,9 @@ def _update_features(node: Node, request: Any, message: Any) -> None:
         node.step(ev.RequestReceived(request, wanted))
 
 
-def _alter_reassignments(node: Node, request: Any, message: Any) -> None:
+def _alter_reassignments(
+    node: Node, request: AskingOperator, message: wire.AlterPartitionReassignmentsRequest
+) -> None:
     """Reassign the quorum's own log, whose replicas are its voters (KIP-642); no other is here.
 
     With a tag of ours and without a topic it hands leadership over.
@@ -101,7 +112,9 @@ def _alter_reassignments(node: Node, request: Any, message: Any) -> None:
     )
 
 
-def _transfer(node: Node, request: Any, message: Any) -> None:
+def _transfer(
+    node: Node, request: AskingOperator, message: wire.AlterPartitionReassignmentsRequest
+) -> None:
     if message.topics:
         text = "a request hands over or reassigns, not both"
         request.reply(core.TransferResponse(ErrorCode.INVALID_REQUEST, text))
@@ -114,14 +127,16 @@ class Reassigning:
 
     __slots__ = ("request", "allowed", "node", "target")
 
-    def __init__(self, request: Any, allowed: bool, node: Node, target: Any) -> None:
+    def __init__(
+        self, request: AskingOperator, allowed: bool, node: Node, target: tuple[int, ...] | None
+    ) -> None:
         self.request, self.allowed, self.node, self.target = request, allowed, node, target
 
     def failed(self, error: Exception) -> None:
         """End the session of the request."""
         self.request.failed(error)
 
-    def reply(self, response: Any) -> None:
+    def reply(self, response: Reassigned) -> None:
         """Reply as the request itself does; report a reassignment that begins or is cancelled."""
         if response.error is ErrorCode.NONE:
             if self.target is None:
@@ -138,7 +153,9 @@ class Reassigning:
         self.request.respond(body)
 
 
-def _list_reassignments(node: Node, request: Any, message: Any) -> None:
+def _list_reassignments(
+    node: Node, request: AskingOperator, message: wire.ListPartitionReassignmentsRequest
+) -> None:
     """List the reassignment of the quorum's log; of other logs there is none."""
     topics = message.topics
     if topics is None or any(topic.name == node.partition.topic for topic in topics):
@@ -147,19 +164,23 @@ def _list_reassignments(node: Node, request: Any, message: Any) -> None:
         request.respond(wire.ListPartitionReassignmentsResponse(error_message=None))
 
 
-def _describe_cluster(node: Node, request: Any, message: Any) -> None:
+def _describe_cluster(
+    node: Node, request: AskingOperator, message: wire.DescribeClusterRequest
+) -> None:
     request.respond(describe_cluster(node, message, request.listener))
 
 
-def _find_coordinator(node: Node, request: Any, message: Any) -> None:
+def _find_coordinator(
+    node: Node, request: AskingOperator, message: wire.FindCoordinatorRequest
+) -> None:
     request.respond(find_coordinator(node, request, message))
 
 
-def _offset_fetch(_node: Node, request: Any, message: Any) -> None:
+def _offset_fetch(_node: Node, request: AskingOperator, message: wire.OffsetFetchRequest) -> None:
     request.respond(no_committed_offsets(message))
 
 
-_HANDLERS: dict[int, Any] = {
+_HANDLERS: dict[int, Callable[[Node, AskingOperator, Any], None]] = {
     ApiKey.DESCRIBE_QUORUM: _describe_quorum,
     ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,

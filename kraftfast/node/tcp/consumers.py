@@ -28,7 +28,7 @@ conversion to older formats, other storage, throttling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
@@ -43,6 +43,7 @@ from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
 if TYPE_CHECKING:
     from kraftfast.node.node import Node
+    from kraftfast.node.tcp.session import SessionRequest
 
 WAIT_MS_MAX = 60_000
 NEVER_MS = 2**63 - 1
@@ -60,7 +61,13 @@ class ParkedFetch:
 
     __slots__ = ("request", "message", "whole", "deadline_ms", "counted_offset", "counted_bytes")
 
-    def __init__(self, request: Any, message: PartitionFetch, deadline_ms: int, whole: Any) -> None:
+    def __init__(
+        self,
+        request: SessionRequest,
+        message: PartitionFetch,
+        deadline_ms: int,
+        whole: wire.FetchRequest | None,
+    ) -> None:
         self.request, self.message, self.deadline_ms = request, message, deadline_ms
         self.whole = whole
         self.counted_offset, self.counted_bytes = message.fetch_offset, 0
@@ -81,7 +88,7 @@ class Consumers:
 
     # --- Fetch ------------------------------------------------------------------------------------
 
-    def asks(self, message: Any, version: int) -> bool:
+    def asks(self, message: PartitionFetch | wire.FetchRequest, version: int) -> bool:
         """Return whether a Fetch comes from a consumer.
 
         A replica without an id sends both epochs and no bound for the partition; a consumer that
@@ -99,7 +106,7 @@ class Consumers:
         )
 
     @contained
-    def fetch(self, request: Any, message: Any) -> None:
+    def fetch(self, request: SessionRequest, message: PartitionFetch | wire.FetchRequest) -> None:
         """Answer a consumer, now or when there is something for it."""
         if message.session_epoch > 0 and request.version >= SESSION_VERSION:
             # No session is ever opened here (KIP-227): this one is another server's.
@@ -107,13 +114,13 @@ class Consumers:
             request.respond(wire.FetchResponse(error_code=error))
             return
         wait_ms = min(max(message.max_wait_ms, 0), WAIT_MS_MAX)
+        whole: wire.FetchRequest | None = None
         if not isinstance(message, PartitionFetch):
-            whole, message = message, self._ours(message, request.version)
-            if message is None:
+            whole, ours = message, self._ours(message, request.version)
+            if ours is None:
                 request.respond(self._fetch_several(whole, request.version))
                 return
-        else:
-            whole = None
+            message = ours
         parked = ParkedFetch(request, message, self.node.now_ms() + wait_ms, whole)
         if wait_ms and not self._is_due(parked) and self._has_room():
             self.parked.append(parked)
@@ -121,7 +128,7 @@ class Consumers:
         else:
             self._answer(request, message, whole)
 
-    def _ours(self, message: Any, version: int) -> PartitionFetch | None:
+    def _ours(self, message: wire.FetchRequest, version: int) -> PartitionFetch | None:
         """Return what a Fetch of several partitions waits for, None if it has no sound one.
 
         As in Kafka, errors of the others do not end the wait.
@@ -177,7 +184,9 @@ class Consumers:
         return self.leader.check_position(message.fetch_offset, message.last_fetched_epoch)
 
     @contained
-    def _answer(self, request: Any, message: PartitionFetch, whole: Any) -> None:
+    def _answer(
+        self, request: SessionRequest, message: PartitionFetch, whole: wire.FetchRequest | None
+    ) -> None:
         if whole is not None:
             request.respond(self._fetch_several(whole, request.version))
             return
@@ -200,7 +209,7 @@ class Consumers:
             fetched.leader_id, fetched.leader_epoch = leader_of(node), node.core.epoch
         request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
 
-    def _fetch_several(self, message: Any, version: int) -> Any:
+    def _fetch_several(self, message: wire.FetchRequest, version: int) -> wire.FetchResponse:
         """Answer for several topics or none: empty, or with an error for each that is not ours.
 
         A request that names our partition more than once gets its records once.
@@ -250,12 +259,17 @@ class Consumers:
 
     # --- OffsetForLeaderEpoch ---------------------------------------------------------------------
 
-    def end_offsets_for_epochs(self, message: Any) -> Any:
+    def end_offsets_for_epochs(
+        self, message: wire.OffsetForLeaderEpochRequest
+    ) -> wire.OffsetForLeaderEpochResponse:
         """Tell consumers where epochs end, so that they see whether their position was cut."""
         kind = wire.OffsetForLeaderEpochResponse
         partition = self.node.partition
 
-        def end_of(topic: Any, part: Any) -> Any:
+        def end_of(
+            topic: wire.OffsetForLeaderEpochRequest.Topic,
+            part: wire.OffsetForLeaderEpochRequest.Partition,
+        ) -> wire.OffsetForLeaderEpochResponse.Partition:
             answer = kind.Partition(partition=part.partition)
             if topic.topic != partition.topic or part.partition != METADATA_PARTITION:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -293,7 +307,9 @@ class Consumers:
         return now_ms + 1 if self.offsets.searching else self.next_ms
 
 
-def one_of(message: Any, topic: Any, part: Any) -> PartitionFetch:
+def one_of(
+    message: wire.FetchRequest, topic: wire.FetchRequest.Topic, part: wire.FetchRequest.Partition
+) -> PartitionFetch:
     """Return what a Fetch of several partitions asks of one."""
     return PartitionFetch(
         topic=topic.topic,

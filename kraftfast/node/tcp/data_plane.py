@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import (
@@ -32,7 +32,10 @@ from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.produce import PartitionProduce, PartitionProduced
 
 if TYPE_CHECKING:
+    from kraftfast.log.log import Log
     from kraftfast.node.node import Node
+    from kraftfast.node.tcp.session import SessionRequest
+    from kraftfast.wire.primitives import Buffer
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 NEVER_MS = 2**63 - 1
@@ -68,7 +71,11 @@ class QueuedBatch:
     __slots__ = ("request", "message", "batch", "base_offset", "end_offset", "deadline_ms")
 
     def __init__(
-        self, request: Any, message: PartitionProduce, batch: Any, deadline_ms: int
+        self,
+        request: SessionRequest,
+        message: PartitionProduce,
+        batch: Buffer,
+        deadline_ms: int,
     ) -> None:
         self.request, self.message, self.batch = request, message, batch
         self.deadline_ms = deadline_ms
@@ -94,7 +101,9 @@ class DataPlane:
     # --- Produce ----------------------------------------------------------------------------------
 
     @contained
-    def produce(self, request: Any, message: Any) -> None:
+    def produce(
+        self, request: SessionRequest, message: PartitionProduce | wire.ProduceRequest
+    ) -> None:
         """Check a batch down to its last record (a stranger's could kill all readers), queue it."""
         if not isinstance(message, PartitionProduce):
             if message.acks == 0 and message.topic_data:
@@ -143,7 +152,7 @@ class DataPlane:
         """Return whether more may be queued (I25)."""
         return self.queued_bytes < QUEUED_BYTES_MAX
 
-    def _check_records(self, records: Any) -> tuple[ErrorCode, Any, str | None]:
+    def _check_records(self, records: Buffer | None) -> tuple[ErrorCode, Buffer | None, str | None]:
         """Return what is wrong with a batch, the batch to be appended, and a text."""
         records = records or b""
         try:
@@ -168,7 +177,7 @@ class DataPlane:
             records = with_max_timestamp(records, found[0].largest_timestamp)
         return ErrorCode.NONE, records, None
 
-    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+    def drain(self, log: Log, epoch: int, bytes_max: int) -> None:
         """Append queued batches until there is none, no room, or about ``bytes_max`` are in."""
         taken = 0
         while self.queued and taken < bytes_max:
@@ -189,7 +198,7 @@ class DataPlane:
                 continue
             self._next()
             taken += len(entry.batch)
-            entry.batch = None
+            entry.batch = b""
             if entry.message.acks == 0:
                 entry.request.finish([])
                 continue
@@ -197,7 +206,7 @@ class DataPlane:
             self.appended.append(entry)
         self.commit(self.committed_offset)
 
-    def _refused(self, entry: QueuedBatch, log: Any) -> None:
+    def _refused(self, entry: QueuedBatch, log: Log) -> None:
         """Refuse what its producer may not append now; a duplicate waits for the original's commit.
 
         If the offset of the original is no longer known, answer DUPLICATE_SEQUENCE_NUMBER, which
@@ -207,7 +216,7 @@ class DataPlane:
             error, text = self._refusal_of(entry, ErrorCode(log.refusal))
             self._answer(entry.request, entry.message, error, -1, text)
             return
-        entry.batch = None
+        entry.batch = b""
         entry.base_offset = log.producers.original_offset
         entry.end_offset = log.producers.original_end
         self.appended.append(entry)
@@ -244,7 +253,7 @@ class DataPlane:
             error = ErrorCode.NONE if known else ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             self._answer(entry.request, entry.message, error, entry.base_offset)
 
-    def refuse(self, error: Any, _leader_id: int) -> None:
+    def refuse(self, error: int, _leader_id: int) -> None:
         """Refuse all that is queued: nothing of it was appended."""
         while self.queued:
             entry = self.queued[0]
@@ -261,8 +270,8 @@ class DataPlane:
     @contained
     def _answer(
         self,
-        request: Any,
-        message: Any,
+        request: SessionRequest,
+        message: PartitionProduce,
         error: ErrorCode,
         base_offset: int = -1,
         text: str | None = None,
@@ -293,13 +302,13 @@ class DataPlane:
             [wire_produce.encode_response(request.version, request.correlation_id, produced)]
         )
 
-    def _hang_up(self, request: Any, error: ErrorCode) -> None:
+    def _hang_up(self, request: SessionRequest, error: ErrorCode) -> None:
         """Tell a producer that waits for no answer: it looks for the leader when it reconnects."""
         if request.session is not None:
             self.node.tell("produce_refused", host=request.session.host, error=error.name)
             request.hang_up()
 
-    def _refuse_all(self, message: Any) -> Any:
+    def _refuse_all(self, message: wire.ProduceRequest) -> wire.ProduceResponse:
         """Refuse each of several partitions, or of none: there is only one."""
         kind = wire.ProduceResponse
         return kind(
@@ -345,7 +354,7 @@ class DataPlane:
         return min(self.next_ms, default)
 
 
-def fault_code(records: Any) -> ErrorCode:
+def fault_code(records: Buffer) -> ErrorCode:
     """Return the error for a batch that does not check.
 
     Clients send again what was damaged on its way. What arrived as it was sent gets a final error:
@@ -359,7 +368,7 @@ def fault_code(records: Any) -> ErrorCode:
     return ErrorCode.INVALID_RECORD if whole else ErrorCode.CORRUPT_MESSAGE
 
 
-def with_max_timestamp(records: Any, timestamp: int) -> bytes:
+def with_max_timestamp(records: Buffer, timestamp: int) -> bytes:
     """Return a batch with the largest timestamp of its records, as Kafka's ``LogValidator``."""
     batch = bytearray(records)
     struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, timestamp)

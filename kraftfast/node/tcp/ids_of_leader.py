@@ -8,12 +8,13 @@ ask again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import ErrorCode
 from kraftfast.wire import messages as wire
 
 if TYPE_CHECKING:
+    from kraftfast.core.messages import Response
     from kraftfast.node.node import Node
 
 WAITING_MAX = 1024  # I25: more are told to ask again
@@ -58,15 +59,18 @@ class IdsOfLeader:
         if not sent:
             self.took(correlation, None)
 
-    def took(self, correlation: int, response: Any) -> bool:
+    def took(
+        self, correlation: int, response: Response | wire.InitProducerIdResponse | None
+    ) -> bool:
         """Return whether an answer, None for a failure, is to a request for an id; pass it on."""
         if correlation >= 0:
             return False
         answer, _ = self.waiting.pop(correlation, (None, 0))
         if answer is not None:
-            granted = response is not None and response.error_code == ErrorCode.NONE
-            error = ErrorCode.NONE if granted else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            answer(error, response.producer_id if granted else -1)
+            if isinstance(response, wire.InitProducerIdResponse) and not response.error_code:
+                answer(ErrorCode.NONE, response.producer_id)
+            else:
+                answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
         return True
 
     def tend(self, now_ms: int) -> None:

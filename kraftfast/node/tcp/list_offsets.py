@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import ErrorCode
 from kraftfast.log.reading.by_time import COST_MAX
@@ -20,6 +20,7 @@ from kraftfast.wire import messages as wire
 
 if TYPE_CHECKING:
     from kraftfast.node.node import Node
+    from kraftfast.node.tcp.session import SessionRequest
 
 CONSUMER = -1
 """The replica id of a client that is no replica."""
@@ -35,9 +36,9 @@ class Listing:
 
     __slots__ = ("request", "response", "place", "current_leader_epoch", "search")
 
-    def __init__(self, request: Any, response: Any) -> None:
+    def __init__(self, request: SessionRequest, response: wire.ListOffsetsResponse) -> None:
         self.request, self.response = request, response
-        self.place: Any = None
+        self.place: wire.ListOffsetsResponse.Partition | None = None
         self.current_leader_epoch = NO_EPOCH
         self.search: Generator[int, None, tuple[ErrorCode, OffsetAt]] | None = None
 
@@ -54,7 +55,7 @@ class ListOffsets:
         self.spent = 0
 
     @contained
-    def ask(self, request: Any, message: Any) -> None:
+    def ask(self, request: SessionRequest, message: wire.ListOffsetsRequest) -> None:
         """Answer a request, now or when its search has ended."""
         listing = self._listing(request, message)
         if listing.search is None:
@@ -75,7 +76,7 @@ class ListOffsets:
             error = self.leader.refusal(each.current_leader_epoch)
             self._answer(each.request, each, error, NOWHERE)
 
-    def _listing(self, request: Any, message: Any) -> Listing:
+    def _listing(self, request: SessionRequest, message: wire.ListOffsetsRequest) -> Listing:
         """Return what is answered at once, and the search for our partition.
 
         Only one partition can be ours: a request that names one twice is refused, as in Kafka.
@@ -103,7 +104,9 @@ class ListOffsets:
             listing.response.topics.append(kind.Topic(name=topic.name, partitions=places))
         return listing
 
-    def _refusal(self, topic: str, part: Any, times: int) -> ErrorCode:
+    def _refusal(
+        self, topic: str, part: wire.ListOffsetsRequest.Partition, times: int
+    ) -> ErrorCode:
         if topic != self.node.partition.topic or part.partition_index != METADATA_PARTITION:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if times > 1:
@@ -118,7 +121,7 @@ class ListOffsets:
                 self._go_on(listing.request, listing)
 
     @contained
-    def _go_on(self, request: Any, listing: Listing) -> None:
+    def _go_on(self, request: SessionRequest, listing: Listing) -> None:
         assert listing.search is not None
         try:
             while self.spent < COST_MAX:
@@ -129,8 +132,11 @@ class ListOffsets:
             self.searching.append(listing)
 
     @contained
-    def _answer(self, request: Any, listing: Listing, error: ErrorCode, found: OffsetAt) -> None:
+    def _answer(
+        self, request: SessionRequest, listing: Listing, error: ErrorCode, found: OffsetAt
+    ) -> None:
         version, place = request.version, listing.place
+        assert place is not None, "its search is for one"
         if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_VERSION:
             error = ErrorCode.LEADER_NOT_AVAILABLE
         place.error_code = error

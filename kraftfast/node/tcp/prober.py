@@ -8,7 +8,7 @@ controllers do not look, and what is older cannot).
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -27,8 +27,14 @@ from kraftfast.wire.versions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraftfast.link.resolver import Address
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
+    from kraftfast.types import Endpoint
+
+    SupportedFeature = wire.ApiVersionsResponse.SupportedFeature
 
 PROBES_MAX = 16
 NOBODY = ErrorCode.REQUEST_TIMED_OUT
@@ -44,7 +50,7 @@ class Probing:
 
     def __init__(self, prober: Prober, effect: fx.Probe, until_ms: int) -> None:
         self.prober, self.effect, self.until_ms = prober, effect, until_ms
-        self.places: list[Any] | None = None
+        self.places: list[Address] | None = None
         self.framed: FramedSocket | None = None
         self.version = SERVED[ApiKey.API_VERSIONS].last
 
@@ -97,7 +103,7 @@ class Probing:
     def _ready(self, _events: int) -> None:
         self._try(self._read)
 
-    def _try(self, step: Any) -> None:
+    def _try(self, step: Callable[[], None]) -> None:
         """Try the next address, whatever breaks there."""
         try:
             step()
@@ -161,13 +167,15 @@ class Prober:
             self.probing.append(probing)
             probing.go_on()
 
-    def endpoint(self, effect: fx.Probe) -> Any:
+    def endpoint(self, effect: fx.Probe) -> Endpoint | None:
         """Return the controller listener of the voter, to be asked; None if it is on no network."""
         name = self.node.config.controller_listener
         places = [each for each in effect.endpoints if each.name == name and each.port]
         return places[0] if places else None
 
-    def found(self, probing: Probing, error: ErrorCode, levels: Any = None) -> None:
+    def found(
+        self, probing: Probing, error: ErrorCode, levels: SupportedFeature | None = None
+    ) -> None:
         """Tell the core that a probe has ended."""
         self.probing.remove(probing)
         probing.hang_up()

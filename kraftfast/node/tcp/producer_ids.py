@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,7 +37,11 @@ from kraftfast.node.tcp.ids_of_leader import IdsOfLeader
 from kraftfast.wire import messages as wire
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import RoleChanged
+    from kraftfast.log.idempotence.producers import Producers
+    from kraftfast.log.log import Log
     from kraftfast.node.node import Node
+    from kraftfast.node.ports import Asking
 
 WAITING_MAX = 1024  # I25: a request for a name beyond that must be repeated
 WAIT_MS_MAX = 30_000
@@ -145,7 +149,7 @@ class ProducerIds:
         self._number += 1
         return Granted(ErrorCode.NONE, leader_id(self._epoch, self._number, named), 0)
 
-    def drain(self, log: Any, epoch: int) -> None:
+    def drain(self, log: Log, epoch: int) -> None:
         """Append the names that were asked for, as leader of ``epoch``."""
         while self.queued:
             entry = self.queued[0]
@@ -164,7 +168,7 @@ class ProducerIds:
                 entry.answer(granted)
         self.commit(self._committed)  # what is granted again may be committed already
 
-    def _grant(self, asked: Asked, producers: Any) -> tuple[Granted, bool]:
+    def _grant(self, asked: Asked, producers: Producers) -> tuple[Granted, bool]:
         """Return the next epoch of a name as the log stands now, and whether to write it down."""
         known, continues = producers.named(asked.name), asked.expected != (-1, -1)
         if known is None:
@@ -196,7 +200,7 @@ class ProducerIds:
             assert entry.granted is not None
             entry.answer(entry.granted)
 
-    def _role_changed(self, effect: Any) -> None:
+    def _role_changed(self, effect: RoleChanged) -> None:
         """Refuse what waits: it may be committed or not, and a new request gets the next epoch."""
         self.of_leader.give_up()
         if effect.role == "leader":
@@ -218,7 +222,7 @@ class ProducerIds:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def serve(self, request: Any, message: Any) -> None:
+    def serve(self, request: Asking, message: wire.InitProducerIdRequest) -> None:
         """Answer an InitProducerId."""
         if message.transactional_id is not None and message.transaction_timeout_ms <= 0:
             request.respond(
@@ -240,7 +244,7 @@ class ProducerIds:
             self.ask(asked, answer)
 
 
-def to_message(granted: Granted, version: int) -> Any:
+def to_message(granted: Granted, version: int) -> wire.InitProducerIdResponse:
     """Return the InitProducerId response; clients before version 4 do not know PRODUCER_FENCED."""
     error = granted.error
     if error is ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION:

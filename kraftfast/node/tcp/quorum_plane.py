@@ -17,7 +17,15 @@ from kraftfast.types import METADATA_PARTITION, NO_NODE, NO_OFFSET, ZERO_UUID
 from kraftfast.wire import messages as wire
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from kraftfast.core.describe import ReplicaDescription
     from kraftfast.node.node import Node
+    from kraftfast.node.ports import AskingOperator
+    from kraftfast.types import Endpoint, Voter
+
+    Described = wire.DescribeQuorumResponse
+    T = TypeVar("T", Described.CurrentVoter, Described.Observer, Described.TargetVoter)
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
@@ -70,13 +78,15 @@ def advertised(node: Node, listener: str) -> list[tuple[int, str, int]]:
     return [(id, each.host, each.port) for id, each in sorted(same.items())]
 
 
-def known_endpoints(node: Node, voter: Any) -> tuple[Any, ...]:
+def known_endpoints(node: Node, voter: Voter) -> tuple[Endpoint, ...]:
     """Return the endpoints of a voter that can be connected to; its own replica knows all."""
     own = node.config.endpoints if voter.id == node.config.node_id else ()
     return tuple(each for each in (*voter.endpoints, *own) if each.port)
 
 
-def metadata(node: Node, message: Any, version: int, listener: str) -> Any:
+def metadata(
+    node: Node, message: wire.MetadataRequest, version: int, listener: str
+) -> wire.MetadataResponse:
     """Return one topic with one partition; brokers are the voters.
 
     A topic without a name is refused below the version that can express it, as in Kafka's
@@ -88,14 +98,13 @@ def metadata(node: Node, message: Any, version: int, listener: str) -> Any:
     asked = message.topics
     brokers = advertised(node, listener)
     ids = {id for id, *_ in brokers}
-    wants_all = asked is None or (version == 0 and not asked)
-    if wants_all:
-        topics = [_our_topic(node, kind, version, ids)]
+    if asked is None or (version == 0 and not asked):  # it wants all
+        topics = [_our_topic(node, version, ids)]
     else:
-        once: dict[Any, Any] = {}
+        once: dict[str | bytes, wire.MetadataRequest.Topic] = {}
         for entry in asked:
             once.setdefault(entry.topic_id if entry.name is None else entry.name, entry)
-        topics = [_topic(node, kind, entry, version, ids) for entry in once.values()]
+        topics = [_topic(node, entry, version, ids) for entry in once.values()]
     return kind(
         brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in brokers],
         cluster_id=node.cluster_id,
@@ -104,8 +113,9 @@ def metadata(node: Node, message: Any, version: int, listener: str) -> Any:
     )
 
 
-def _our_topic(node: Node, kind: Any, version: int, reachable: set[int]) -> Any:
+def _our_topic(node: Node, version: int, reachable: set[int]) -> wire.MetadataResponse.Topic:
     """Return the topic; a leader without the client's listener is no leader for that client."""
+    kind = wire.MetadataResponse
     leader = leader_of(node)
     error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
     if leader >= 0 and leader not in reachable:
@@ -126,22 +136,27 @@ def _our_topic(node: Node, kind: Any, version: int, reachable: set[int]) -> Any:
     )
 
 
-def _topic(node: Node, kind: Any, entry: Any, version: int, reachable: set[int]) -> Any:
+def _topic(
+    node: Node, entry: wire.MetadataRequest.Topic, version: int, reachable: set[int]
+) -> wire.MetadataResponse.Topic:
+    kind = wire.MetadataResponse
     nameless = version >= NAMELESS_TOPIC_VERSION
     if entry.name is None and not nameless:
         return kind.Topic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=entry.topic_id)
     if entry.name is None:
         if entry.topic_id == node.partition.topic_id:
-            return _our_topic(node, kind, version, reachable)
+            return _our_topic(node, version, reachable)
         return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
     if entry.name == node.partition.topic:
-        return _our_topic(node, kind, version, reachable)
+        return _our_topic(node, version, reachable)
     legal = TOPIC_NAME.fullmatch(entry.name) and entry.name not in (".", "..")
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     return kind.Topic(error_code=error, name=entry.name)
 
 
-def find_coordinator(node: Node, request: Any, message: Any) -> Any:
+def find_coordinator(
+    node: Node, request: AskingOperator, message: wire.FindCoordinatorRequest
+) -> wire.FindCoordinatorResponse:
     """Refuse every key by an error that no client retries: there is no coordinator.
 
     A transactional id is not permitted: librdkafka retries whatever else it is told until its time
@@ -171,7 +186,7 @@ def find_coordinator(node: Node, request: Any, message: Any) -> Any:
     return kind(coordinators=[kind.Coordinator(key=key, **answer) for key in keys])
 
 
-def no_committed_offsets(message: Any) -> Any:
+def no_committed_offsets(message: wire.OffsetFetchRequest) -> wire.OffsetFetchResponse:
     """Answer OffsetFetch: no group has committed anything here, so consumers start by their reset.
 
     Served for librdkafka, which asks its coordinator for partitions that are assigned without an
@@ -192,7 +207,9 @@ def no_committed_offsets(message: Any) -> Any:
     )
 
 
-def describe_cluster(node: Node, message: Any, listener: str) -> Any:
+def describe_cluster(
+    node: Node, message: wire.DescribeClusterRequest, listener: str
+) -> wire.DescribeClusterResponse:
     """Return who is in the cluster; asked as a controller or as a broker, the voters are both."""
     kind = wire.DescribeClusterResponse
     return kind(
@@ -207,7 +224,9 @@ def describe_cluster(node: Node, message: Any, listener: str) -> Any:
     )
 
 
-def describe_quorum(node: Node, message: Any, version: int) -> Any:
+def describe_quorum(
+    node: Node, message: wire.DescribeQuorumRequest, version: int
+) -> wire.DescribeQuorumResponse:
     """Answer with Kafka's order of checks, and its texts (``KafkaRaftClient``).
 
     Nodes and directory ids are told from version 2 on.
@@ -220,16 +239,14 @@ def describe_quorum(node: Node, message: Any, version: int) -> Any:
     )
     if not ours:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _describe_error(
-            kind, message, error, "This server does not host this topic-partition."
-        )
+        return _describe_error(message, error, "This server does not host this topic-partition.")
     if node.core.role != "leader":
         text = (
             "For requests intended only for the leader, this error indicates that the broker is "
             "not the current leader. For requests intended for any replica, this error indicates "
             "that the broker is not a replica of the topic partition."
         )
-        return _describe_error(kind, message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        return _describe_error(message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
     description = node.core.describe(node.now_ms())
     to_wall_ms = node.host.wall_ms() - node.now_ms()
     told = version >= NODES_VERSION
@@ -268,7 +285,7 @@ def describe_quorum(node: Node, message: Any, version: int) -> Any:
     return kind(error_message="", topics=[topic], nodes=nodes)
 
 
-def _replica(kind: Any, each: Any, to_wall_ms: int, told: bool) -> Any:
+def _replica(kind: type[T], each: ReplicaDescription, to_wall_ms: int, told: bool) -> T:
     def wall(at_ms: int) -> int:
         return at_ms + to_wall_ms if at_ms >= 0 else -1
 
@@ -281,7 +298,10 @@ def _replica(kind: Any, each: Any, to_wall_ms: int, told: bool) -> Any:
     )
 
 
-def _describe_error(kind: Any, message: Any, error: ErrorCode, text: str) -> Any:
+def _describe_error(
+    message: wire.DescribeQuorumRequest, error: ErrorCode, text: str
+) -> wire.DescribeQuorumResponse:
+    kind = wire.DescribeQuorumResponse
     return kind(
         error_message="",
         topics=[

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import select
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
+from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.node.failures import is_final
@@ -22,6 +23,17 @@ from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
 from kraftfast.wire.repeated import REPEATED, Repeated
 from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
+
+if TYPE_CHECKING:
+    import socket
+
+    from kraftfast.core.effects import AnswerFetch
+    from kraftfast.core.messages import Response
+    from kraftfast.log.log import Log
+    from kraftfast.node.tcp.sockets import Sockets
+    from kraftfast.node.translation.translate_snapshot import Slice
+    from kraftfast.wire.primitives import Buffer
+    from kraftfast.wire.schema import Message
 
 REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
@@ -53,7 +65,7 @@ class SessionRequest:
     def __init__(self, session: Session, header: frame.RequestHeader, size: int) -> None:
         self.session: Session | None = session
         self.api_key, self.version, self.correlation_id = header[:3]
-        self.pieces: list[Any] = []
+        self.pieces: list[Buffer] = []
         self.done = self.ends = False
         self.size = size
 
@@ -75,19 +87,20 @@ class SessionRequest:
         elif is_final(error):
             raise error
 
-    def reply(self, response: Any, records: Any = None) -> None:
+    def reply(self, response: Response | Slice, records: Buffer | None = None) -> None:
         """Answer with a core response."""
         if self.session is None:
             return
         partition = self.session.door.node.partition
         if self.api_key == ApiKey.FETCH:
+            assert isinstance(response, FetchResponse)
             fetched = translate.fetched_to_wire(response, partition, records, self.version)
             self.finish(wire_fetch.encode_response(self.version, self.correlation_id, fetched))
         else:
             body = translate.response_to_wire(self.api_key, response, partition, self.version)
             self.respond(body)
 
-    def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
+    def answer_fetch(self, response: FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped (R8)."""
         records = None
         if effect.read_offset >= 0:
@@ -97,7 +110,7 @@ class SessionRequest:
                 records = bytes(segment.file.view(position, position + length))
         self.reply(response, records)
 
-    def respond(self, body: Any) -> None:
+    def respond(self, body: Message) -> None:
         """Answer with a wire message."""
         if self.session is not None:
             answer = self.api_key, self.version, self.correlation_id, body
@@ -106,7 +119,7 @@ class SessionRequest:
             else:
                 self.finish(frame.response_pieces(*answer))
 
-    def finish(self, pieces: list[Any]) -> None:
+    def finish(self, pieces: list[Buffer]) -> None:
         """Answer with the pieces of a frame; an empty list: there is no answer (acks=0)."""
         session = self.session
         if session is None or self.done:
@@ -139,7 +152,9 @@ class Session:
     # last made progress, or nothing was; taken_bytes: what the kernel took since. repeated: what
     # was last said over it.
 
-    def __init__(self, door: Any, sock: Any, host: str, listener: str, now_ms: int) -> None:
+    def __init__(
+        self, door: Sockets, sock: socket.socket, host: str, listener: str, now_ms: int
+    ) -> None:
         self.door, self.host, self.listener = door, host, listener
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
         self.framed.splitter.judge = frame.request_bytes_max

@@ -34,6 +34,7 @@ from kraftfast.wire.versions import (
 )
 
 if TYPE_CHECKING:
+    from kraftfast.core.messages import Request
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
 
@@ -64,7 +65,7 @@ class SocketPeer:
         self.versions: dict[int, Versions] = {}
         self.waiting: dict[int, tuple[int, int]] = {}
         self.repeated = Repeated()
-        self.held: list[tuple[int, Any]] = []
+        self.held: list[tuple[int, Request | InitProducerIdRequest]] = []
         self.side_channel: SideChannel | None = None
         self.probing = self.foreign = False
         self.turn = 0
@@ -73,7 +74,7 @@ class SocketPeer:
 
     # --- what the node's effects need -------------------------------------------------------------
 
-    def send_request(self, correlation: int, request: Any) -> bool:
+    def send_request(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         """Send a core request, connecting first if need be; False if it cannot go out now."""
         if type(request) in NOT_BEHIND_A_FETCH:
             if self.side_channel is None:
@@ -81,7 +82,7 @@ class SocketPeer:
             return self.side_channel.send_now(correlation, request)
         return self.send_now(correlation, request)
 
-    def send_now(self, correlation: int, request: Any) -> bool:
+    def send_now(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         """Do as :meth:`send_request`, over this very connection."""
         if self.ready:
             return self._send(correlation, request)
@@ -200,13 +201,13 @@ class SocketPeer:
                 self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
         self.node.run_events()
 
-    def _send(self, correlation: int, request: Any) -> bool:
+    def _send(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         assert self.framed is not None
         api_key = API_OF[type(request)]
         partition = self.node.partition
         try:
             version = negotiate(api_key, self.versions)
-            if api_key == ApiKey.FETCH:
+            if isinstance(request, core.FetchRequest):
                 fields = translate.fetch_to_wire(request, partition)
                 data = wire_fetch.encode_request(version, correlation, self._client_id(), fields)
             else:

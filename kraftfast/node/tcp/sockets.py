@@ -24,8 +24,13 @@ from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import KRAFT_VERSION, SERVED, api_versions_response
 
 if TYPE_CHECKING:
+    from kraftfast.errors import ErrorCode
+    from kraftfast.log.log import Log
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
+    from kraftfast.wire.fetch import PartitionFetch
+    from kraftfast.wire.messages import ApiVersionsResponse, FetchRequest, ProduceRequest
+    from kraftfast.wire.produce import PartitionProduce
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 LITTLE_BYTES = 16 * 1024
@@ -111,7 +116,7 @@ class Sockets:
 
     # --- connections -----------------------------------------------------------------------------
 
-    def _accepted(self, listener: str, sock: socket.socket, address: Any) -> None:
+    def _accepted(self, listener: str, sock: socket.socket, address: tuple[Any, ...]) -> None:
         host = address[0]
         if refusal := self._is_full(host, sock.fileno()):
             self.node.tell("connection_refused", host=host, why=refusal)
@@ -186,7 +191,7 @@ class Sockets:
 
     # --- what they ask ----------------------------------------------------------------------------
 
-    def versions(self, version: int) -> Any:
+    def versions(self, version: int) -> ApiVersionsResponse:
         """Return the answer to ApiVersions: what is served, and the ``kraft.version`` in force."""
         core = self.node.core
         finalized = {KRAFT_VERSION: core.kraft_version}
@@ -194,7 +199,7 @@ class Sockets:
             version, self.served, FEATURES, finalized, max(core.high_watermark - 1, -1)
         )
 
-    def fetch(self, request: SessionRequest, message: Any) -> None:
+    def fetch(self, request: SessionRequest, message: PartitionFetch | FetchRequest) -> None:
         """Pass on a Fetch: a replica's to the core, a consumer's to what serves consumers."""
         if self.consumers.asks(message, request.version):
             self.consumers.fetch(request, message)
@@ -202,7 +207,7 @@ class Sockets:
         decoded = translate.fetch_from_wire(message, self.node.partition)
         self.node.step(ev.RequestReceived(request, decoded))
 
-    def produce(self, request: SessionRequest, message: Any) -> None:
+    def produce(self, request: SessionRequest, message: PartitionProduce | ProduceRequest) -> None:
         """Pass on a Produce."""
         self.data.produce(request, message)
 
@@ -241,11 +246,11 @@ class Sockets:
         self._first = not self._first and bool(self.data.queued)
         return self._first
 
-    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+    def drain(self, log: Log, epoch: int, bytes_max: int) -> None:
         """Append what producers over sockets queued."""
         self.data.drain(log, epoch, bytes_max)
 
-    def refuse_appends(self, error: Any, leader_id: int) -> None:
+    def refuse_appends(self, error: ErrorCode, leader_id: int) -> None:
         """Refuse what is queued: nothing of it was appended."""
         self.data.refuse(error, leader_id)
 
