@@ -32,7 +32,14 @@ from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import AnswerFetch
+    from kraftfast.core.messages import Request, Response
+    from kraftfast.log.log import Log
     from kraftfast.node.node import Node
+    from kraftfast.node.translation.translate_snapshot import Slice
+    from kraftfast.wire.messages import InitProducerIdRequest
+    from kraftfast.wire.primitives import Buffer
+    from kraftfast.wire.schema import Message
 
 MESSAGES_A_TURN = 64
 WAITING_MAX = 64
@@ -44,6 +51,9 @@ class RingRequest:
     __slots__ = ("peer", "api_key", "version", "correlation_id", "slice_bytes_max")
 
     # slice_bytes_max: of a snapshot at once: what streams carry beside it waits behind it.
+    # session: an answer over a ring has left at once.
+
+    session = None
 
     def __init__(self, peer: LocalPeer, header: frame.RequestHeader) -> None:
         self.peer, self.slice_bytes_max = peer, peer.ring_bytes // 16
@@ -53,7 +63,7 @@ class RingRequest:
         """Drop the link for what answering this raised."""
         self.peer.failed(error)
 
-    def reply(self, response: Any, records: Any = None) -> bool:
+    def reply(self, response: Response | Slice, records: Buffer | None = None) -> bool:
         """Send the answer; False if it finds no room. Lost like a packet, its asker times out."""
         if self.peer.node.links.get(self.peer.id) is not self.peer:
             return True  # no process is there now
@@ -61,11 +71,12 @@ class RingRequest:
         if self.api_key != ApiKey.FETCH:
             body = translate.response_to_wire(self.api_key, response, partition, self.version)
             return self.respond(body)
+        assert isinstance(response, core.FetchResponse)
         fetched = translate.fetched_to_wire(response, partition, records, self.version)
         pieces = wire_fetch.encode_response(self.version, self.correlation_id, fetched)
         return bool(self.peer.send(KIND_RESPONSE, b"".join(pieces)[frame.LENGTH_BYTES :]))
 
-    def respond(self, body: Any) -> bool:
+    def respond(self, body: Message) -> bool:
         """Send a wire message as the answer, as :meth:`reply`."""
         if self.peer.node.links.get(self.peer.id) is not self.peer:
             return True
@@ -73,7 +84,7 @@ class RingRequest:
         data = said.encode_response(self.api_key, self.version, self.correlation_id, body)
         return bool(self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :]))
 
-    def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
+    def answer_fetch(self, response: core.FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer a Fetch that is none of a stream, with the bytes themselves."""
         records = None
         if effect.read_offset >= 0:
@@ -97,14 +108,14 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
         self.repeated = Repeated()
 
-    def send_request(self, correlation: int, request: Any) -> bool:
+    def send_request(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         """Send a core request; False if it cannot go out now."""
         if type(request) is core.FetchRequest and request.stream:
             return bool(self.send_fetch(request))
         api_key = API_OF[type(request)]
         version, client_id = SERVED[api_key].last, f"raft-client-{self.node.config.node_id}"
         partition = self.node.partition
-        if api_key == ApiKey.FETCH:
+        if isinstance(request, core.FetchRequest):
             fields = translate.fetch_to_wire(request, partition)
             data = wire_fetch.encode_request(version, correlation, client_id, fields)
         else:
@@ -117,7 +128,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             del self.waiting[next(iter(self.waiting))]
         return True
 
-    def answer_stream(self, effect: Any) -> None:
+    def answer_stream(self, effect: AnswerFetch) -> None:
         """Push what the other side's stream is to be told; the stream ends with a failed link."""
         offset, log = effect.read_offset, self.node.log
         try:
@@ -137,7 +148,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
     def _break_off(self) -> None:
         self.broken: str | None = self.broken or "it failed"
 
-    def reply(self, response: Any) -> None:
+    def reply(self, response: core.FetchResponse) -> None:
         """Refuse a Fetch of a stream, or tell it of divergence."""
         self.push(response, -1, 0, self.node.log)
 
@@ -182,7 +193,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
                     return
             self.node.step(ev.ResponseReceived(self.id, 0, response, self))
 
-    def _check_cut(self, response: Any) -> None:
+    def _check_cut(self, response: core.FetchResponse) -> None:
         try:
             check_cut(self.node.core, self.node.log, response)
         except MalformedFrame as error:
@@ -202,6 +213,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         header = frame.decode_request_header(payload)
         source = RingRequest(self, header)
         partition = self.node.partition
+        request: Request
         if header.api_key == ApiKey.FETCH:
             message = wire_fetch.decode_request(header.version, payload, header.body_start)
             request = translate.fetch_from_wire(message, partition)
@@ -212,10 +224,10 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             request = self._decode(header, payload)
         self.node.step(ev.RequestReceived(source, request))
 
-    def _decode(self, header: frame.RequestHeader, payload: bytes) -> Any:
+    def _decode(self, header: frame.RequestHeader, payload: bytes) -> Request:
         """Decode a core request of any API that replicas ask each other, but Fetch."""
         decode = translate.REQUEST_FROM_WIRE.get(header.api_key)
-        request = None
+        request: Request | None = None
         if header.api_key == ApiKey.DESCRIBE_QUORUM:
             request = barrier_from_wire(self.repeated.decode_request(header, payload))
         elif decode is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.errors import UnsupportedVersion
@@ -19,7 +19,9 @@ from kraftfast.wire import frame
 from kraftfast.wire.repeated import Repeated
 
 if TYPE_CHECKING:
+    from kraftfast.core.messages import Response
     from kraftfast.node.node import Node
+    from kraftfast.wire.schema import Message
 
 
 class LocalRequest:
@@ -46,19 +48,18 @@ class LocalRequest:
     @property
     def listener(self) -> str:
         """Whose addresses are given out: those that replicas use."""
-        listener: str = self.node.partition.listener
-        return listener
+        return self.node.partition.listener
 
     def failed(self, error: Exception) -> None:
         """Close the connection for what answering this raised."""
         self.node.failures.end(error, "a local request", lambda: self.done(self.sock, False))
 
-    def reply(self, response: Any) -> None:
+    def reply(self, response: Response) -> None:
         """Answer with a core response."""
         partition = self.node.partition
         self.respond(translate.response_to_wire(self.api_key, response, partition, self.version))
 
-    def respond(self, body: Any) -> None:
+    def respond(self, body: Message) -> None:
         """Answer with a wire message; the client may be gone."""
         answer = self.api_key, self.version, self.correlation_id, body
         data = self.repeated.encode_response(*answer)

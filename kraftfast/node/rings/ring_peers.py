@@ -87,8 +87,7 @@ class RingPeers:
 
     def _connect(self, peer_id: int) -> socket.socket:
         path = os.path.join(self.directories[peer_id], SOCKET_NAME)
-        connected: socket.socket = self.local.connect(path, 0)
-        return connected
+        return self.local.connect(path, 0)
 
     def poked(self, hello: Hello) -> None:
         """Connect at once to a replica that has started. Raises PeerGone if it is none of ours."""
