@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kraftfast.node.flusher import Flusher
     from kraftfast.node.idle import Idle
     from kraftfast.node.node import Node
+    from kraftfast.node.tcp.session import Session
     from kraftfast.wire.messages import InitProducerIdRequest
     from kraftfast.wire.schema import Message
 
@@ -32,6 +33,18 @@ class Source(Protocol):
 
     def reply(self, response: Any) -> object:
         """Answer with a core response, or a ``Slice``; False: there is no room for it yet."""
+
+
+class SliceSource(Source, Protocol):
+    """What asked for a slice of a snapshot: a ``SessionRequest`` or a ``RingRequest``."""
+
+    @property
+    def slice_bytes_max(self) -> int:
+        """How much it takes at once."""
+
+    @property
+    def session(self) -> Session | None:
+        """The connection that its answer leaves over, None once it has gone, and of a ring."""
 
 
 class Asking(Protocol):

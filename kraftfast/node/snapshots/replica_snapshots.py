@@ -39,7 +39,14 @@ from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 from kraftfast.wire import tags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraftfast.log.disk import Disk, NewFile, StoredFile
     from kraftfast.node.node import Node
+    from kraftfast.node.ports import SliceSource
+    from kraftfast.node.tcp.session import Session
+
+    Controls = list[KRaftVersion | KRaftVoters]
 
 """How often it is said that the leader's snapshot cannot be taken."""
 SLICE_MS_MAX = 30_000
@@ -64,9 +71,11 @@ class Download:
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
 
-    def __init__(self, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch, trim_refusal: str):
+    def __init__(
+        self, disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch, trim_refusal: str
+    ) -> None:
         self.snapshot_id = snapshot_id
-        self.file: Any = None
+        self.file: NewFile | None = None
         self.history: list[tuple[int, KRaftVersion | KRaftVoters]] = []
         self.whole = False
         self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
@@ -90,6 +99,7 @@ class Download:
             return str(error)
 
     def _check(self) -> None:
+        assert self.file is not None
         with SnapshotReader(self._disk, self.file.path, self.snapshot_id) as reader:
             reader.check()
             assert reader.footer is not None
@@ -119,13 +129,13 @@ class Snapshots:
         self.node, self.background = node, node.background
         self.disk, self.log_path = node.disk, node.directory.log_path
         self.download: Download | None = None
-        self._leaving: list[tuple[Any, Any, int]] = []
-        self._unsent: list[tuple[Any, Slice, int]] = []
-        self._reading: tuple[OffsetAndEpoch, Any] | None = None
+        self._leaving: list[tuple[SliceSource, Session | None, int]] = []
+        self._unsent: list[tuple[SliceSource, Slice, int]] = []
+        self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
         self.made_bytes, self.made_ms = 0, node.now_ms()
         node.on_role.append(self._role_changed)
 
-    def handlers(self) -> dict[type, Any]:
+    def handlers(self) -> dict[type, Callable[[Any], None]]:
         """Return what carries out which effect."""
         return {
             fx.AnswerSnapshot: self.answer,
@@ -181,8 +191,8 @@ class Snapshots:
         now_ms = self.node.now_ms()
         unsent, self._unsent = self._unsent, []
         for source, answer, until_ms in unsent:
-            session = getattr(source, "session", None)
-            sent = True
+            session = source.session
+            sent: object = True
             try:
                 sent = source.reply(answer)
             except Exception as error:
@@ -239,7 +249,7 @@ class Snapshots:
         end = effect.position + size
         self.node.step(ev.SnapshotWritten(effect.snapshot_id, end, bool(refusal)))
 
-    def _tell(self, event: str, snapshot_id: OffsetAndEpoch, **more: Any) -> None:
+    def _tell(self, event: str, snapshot_id: OffsetAndEpoch, **more: object) -> None:
         offset, epoch = snapshot_id
         self.node.tell(event, offset=offset, epoch=epoch, **more)
 
@@ -247,6 +257,7 @@ class Snapshots:
         """Give the fetched snapshot its name, and begin the log again behind it."""
         node, download = self.node, self.download
         assert download is not None and download.whole, "what was not checked is not installed"
+        assert download.file is not None
         assert download.snapshot_id == effect.snapshot_id
         self.download = None
         node.wait_for_flush()  # its end would say that what is gone was flushed (D2)
@@ -289,13 +300,13 @@ class Snapshots:
         except InvalidOption:
             return False  # not on disk here yet
 
-    def controls_at(self, end_offset: int) -> list[KRaftVersion | KRaftVoters]:
+    def controls_at(self, end_offset: int) -> Controls:
         """Return what a snapshot with this end says of the voters, from ``kraft.version`` 1 on."""
         history = self.node.core.history
         version = history.version_at(end_offset)
         if version < 1:
             return []
-        found: list[KRaftVersion | KRaftVoters] = [KRaftVersion(version)]
+        found: Controls = [KRaftVersion(version)]
         voters = history.voters_at(end_offset)
         if voters is not None:
             found.append(voters)

@@ -19,9 +19,9 @@ trims, for no controller of Kafka's could begin behind a snapshot that holds no 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed, InvalidOption, StorageError
@@ -33,6 +33,11 @@ from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim
 from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.types import OffsetAndEpoch, Tags
 from kraftfast.wire import tags
+
+if TYPE_CHECKING:
+    from kraftfast.log.segment import Segment
+    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.snapshots.replica_snapshots import Controls
 
 LOOK_MS = 1000
 """Kafka looks every minute."""
@@ -50,7 +55,7 @@ class Retention:
     # that were asked for.
 
     def __init__(
-        self, snapshots: Snapshots, config: Any, cleans: bool, wall_ms: Callable[[], int]
+        self, snapshots: Snapshots, config: NodeConfig, cleans: bool, wall_ms: Callable[[], int]
     ) -> None:
         self._wall_ms = wall_ms
         self.snapshots, self.node = snapshots, snapshots.node
@@ -62,7 +67,7 @@ class Retention:
         self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
         self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
         self._next_ms = 0
-        self._segment: Any = None
+        self._segment: Segment | None = None
         self._busy = False
         self._times: dict[OffsetAndEpoch, int] = {}
 
@@ -116,7 +121,11 @@ class Retention:
         return found if found is not None and found[0].offset > log.log_start_offset else None
 
     def _write_trim(
-        self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any, footer: Tags
+        self,
+        snapshot_id: OffsetAndEpoch,
+        timestamp: int,
+        controls: Controls,
+        footer: Tags,
     ) -> bool:
         """Write, beside the loop, the snapshot that says that all below it is gone."""
         snapshots = self.snapshots
@@ -188,7 +197,7 @@ class Retention:
         return self._times[snapshot_id]
 
 
-def time_of(segments: Any, place: int) -> int:
+def time_of(segments: Sequence[Segment], place: int) -> int:
     """Return the largest timestamp of a segment, or of the next one that has any.
 
     Records without a time are not older than those behind them. They are never old while nothing

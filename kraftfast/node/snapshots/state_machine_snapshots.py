@@ -8,7 +8,7 @@ asked whether a snapshot is wanted and what it says of voters, and told when it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed, StorageError
@@ -20,7 +20,15 @@ from kraftfast.node.snapshots.replica_snapshots import is_trim
 from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
+    from kraftfast.node.applier import Applier
     from kraftfast.node.node import Node
+    from kraftfast.node.snapshots.replica_snapshots import Controls
+    from kraftfast.node.state_machine import StateMachine
+    from kraftfast.record.batch import BatchView
+    from kraftfast.types import Tags
+
+    Beside = tuple[Controls, Tags]
 
 RETRY_S = 1.0
 RETRY_S_MIN = 0.03
@@ -32,13 +40,13 @@ HAND_OVERS_MAX = 3
 ANSWER_S = 0.05
 
 
-def newest_snapshot(disk: Any, log_path: str) -> OffsetAndEpoch | None:
+def newest_snapshot(disk: Disk, log_path: str) -> OffsetAndEpoch | None:
     """Return the newest snapshot on disk, but not the bootstrap's."""
     ids = [each for each in snapshot_ids(disk, log_path) if each != BOOTSTRAP]
     return ids[-1] if ids else None
 
 
-def newest_is_trim(disk: Any, log_path: str) -> bool:
+def newest_is_trim(disk: Disk, log_path: str) -> bool:
     """Return whether the newest snapshot holds no state. Raises CorruptLog."""
     newest = newest_snapshot(disk, log_path)
     if newest is None:
@@ -82,7 +90,7 @@ class Making:
         self.not_before_s, self._retry_s = 0.0, RETRY_S_MIN
         self.took_ns = self.handed_over = 0
 
-    def restore(self, machine: Any, reader: SnapshotReader) -> None:
+    def restore(self, machine: StateMachine, reader: SnapshotReader) -> None:
         """Restore the state of a snapshot; read all of it, so that damage is found."""
         assert not is_trim(reader.header), "such a snapshot was refused when it came"
         with reader.lent():
@@ -90,14 +98,14 @@ class Making:
         reader.check()
         self.bytes, self.last, self.last_s = 0, None, self._now_s()
 
-    def applied(self, applier: Any, batch: Any) -> None:
+    def applied(self, applier: Applier, batch: BatchView) -> None:
         """Note that a batch was applied, and make a snapshot if one is due."""
         self.bytes += batch.size
         self.last = batch.last_offset + 1, batch.leader_epoch, batch.max_timestamp
         if self.bytes >= self.bytes_max:
             self.look(applier)
 
-    def look(self, applier: Any) -> None:
+    def look(self, applier: Applier) -> None:
         """Make one if it is due. A witness makes none."""
         now_s = self._now_s()
         if self.node.witness or self.last is None or now_s < self.not_before_s:
@@ -110,10 +118,9 @@ class Making:
         """Return after how many seconds it is worth a look, if nothing is applied meanwhile."""
         if self.node.witness or self.last is None or self.bytes < self.bytes_max:
             return RETRY_S
-        left_s: float = self.not_before_s - self._now_s()
-        return max(RETRY_S_MIN, left_s)
+        return max(RETRY_S_MIN, self.not_before_s - self._now_s())
 
-    def _make(self, applier: Any) -> None:
+    def _make(self, applier: Applier) -> None:
         assert self.last is not None
         offset, epoch, timestamp = self.last
         snapshot_id = OffsetAndEpoch(offset, epoch)
@@ -160,10 +167,10 @@ class Making:
         self.node.step(ev.TransferRequested(Unanswered(), NO_NODE))
         return True
 
-    def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> tuple[Any, Any] | None:
+    def _ask(self, applier: Applier, snapshot_id: OffsetAndEpoch) -> Beside | None:
         """Ask the loop what belongs into the snapshot beside the state; None: not now."""
         answered = self._event()
-        answer: list[tuple[Any, Any]] = []
+        answer: list[Beside] = []
         self.not_before_s = self._now_s() + self._retry_s
         self._retry_s = min(2 * self._retry_s, RETRY_S)
 

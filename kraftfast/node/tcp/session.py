@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
     from kraftfast.core.messages import Response
     from kraftfast.log.log import Log
+    from kraftfast.node.ports import SliceSource
     from kraftfast.node.tcp.sockets import Sockets
     from kraftfast.node.translation.translate_snapshot import Slice
     from kraftfast.wire.primitives import Buffer
@@ -325,7 +326,7 @@ class Session:
         if not self._taking:
             self.look_again()
 
-    def has_sent(self, request: SessionRequest) -> bool:
+    def has_sent(self, request: SliceSource) -> bool:
         """Return whether the answer to a request has left this process, or never will."""
         return self.closed or (request.session is None and not self.framed.queued)
 
