@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
+
+if TYPE_CHECKING:
+    from kraftfast.core.replica import Replica
+    from kraftfast.log.small_files.directory import ReplicaDirectory
+    from kraftfast.types import OffsetAndEpoch
 
 
 class Uncertainty:
@@ -14,19 +19,19 @@ class Uncertainty:
     # directory, boot: whose, and of which boot of the machine. in_memory: durability=memory.
     # memory_lost: it was written in another boot and not closed. phantom_tail: of the log, or None.
 
-    def __init__(self, directory: Any, boot: str) -> None:
+    def __init__(self, directory: ReplicaDirectory, boot: str) -> None:
         self.directory, self.boot = directory, boot
         self.in_memory = directory.options.durability == "memory"
         self.memory_lost = self.in_memory and directory.left_in_memory(boot)
-        self.phantom_tail: Any = None
+        self.phantom_tail: OffsetAndEpoch | None = None
 
-    def opened(self, phantom_tail: Any) -> None:
+    def opened(self, phantom_tail: OffsetAndEpoch | None) -> None:
         """Note that the log is open: from now on it may be acknowledged from memory."""
         self.phantom_tail = phantom_tail
         if self.in_memory and not self.memory_lost:
             self.directory.write_boot_id(self.boot)
 
-    def tend(self, core: Any) -> None:
+    def tend(self, core: Replica) -> None:
         """Forget what was in doubt once the core has."""
         if not self.memory_lost and self.phantom_tail is None or core.in_doubt:
             return

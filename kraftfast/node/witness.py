@@ -10,10 +10,15 @@ majority committed; everything else stays as it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import InvalidOption
 from kraftfast.log.small_files.directory import KAFKA_RAFT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kraftfast.node.config import NodeConfig
 
 PRODUCES_NOTHING = (
     "it is a witness of Kafka's controllers (records=kafka-raft) and takes no records from "
@@ -29,7 +34,7 @@ def is_witness(records: str) -> bool:
     return records == KAFKA_RAFT
 
 
-def start_line(campaigns: bool, config: Any) -> str:
+def start_line(campaigns: bool, config: NodeConfig) -> str:
     """Return what a witness says of itself at its start."""
     limits = (config.retention_bytes, config.retention_ms)
     leads = (
@@ -44,7 +49,9 @@ def start_line(campaigns: bool, config: Any) -> str:
     )
 
 
-def refuse_only_voter(records: str, campaigns: bool | None, ids: Any, node_id: int) -> None:
+def refuse_only_voter(
+    records: str, campaigns: bool | None, ids: Iterable[int], node_id: int
+) -> None:
     """Raise InvalidOption for a quorum whose only voter would be a witness: none would lead."""
     if is_witness(records) and not campaigns and list(ids) == [node_id]:
         raise InvalidOption(

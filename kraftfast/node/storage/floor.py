@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import DiskFull, OutOfResources
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.floor import NOTHING, check_floor, read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.core.replica import Replica
+    from kraftfast.log.log import Log
 
 PERIOD_MS = 5_000
 """The least time between writes; a new voter set and a new segment are written at once."""
@@ -28,7 +32,7 @@ class CommittedFloor:
     # retry_ms: no write before that, however urgent: the disk was full. writing: one is under way
     # beside the loop. _lock: held while the file is written; _written: what is in it by then.
 
-    def __init__(self, disk: Disk, directory: str, log: Any) -> None:
+    def __init__(self, disk: Disk, directory: str, log: Log) -> None:
         """Read the floor and compare it with the recovered log. Raises CorruptLog."""
         self.disk, self.directory, self.log = disk, directory, log
         self.stored = read_floor(disk, directory)
@@ -37,7 +41,7 @@ class CommittedFloor:
         self.writing = False
         self._lock, self._written = threading.Lock(), self.stored
 
-    def tend(self, core: Any, now_ms: int, ask: Ask) -> None:
+    def tend(self, core: Replica, now_ms: int, ask: Ask) -> None:
         """Write the floor beside the loop if it has moved and a write is due.
 
         ``ask(job, done)``: run ``job`` beside the loop, then ``done`` with its result in the loop.
@@ -62,13 +66,13 @@ class CommittedFloor:
 
         ask(lambda: self._write(place), done)
 
-    def close(self, core: Any) -> None:
+    def close(self, core: Replica) -> None:
         """Write the floor at the end of an orderly stop; the log is flushed and closed."""
         place = self._place(core)
         if place.offset > self.stored.offset and self._write(place):
             self.stored = place
 
-    def _is_urgent(self, core: Any) -> bool:
+    def _is_urgent(self, core: Replica) -> bool:
         """Return whether the floor does not cover the newest segment or voter set yet.
 
         With a floor inside the newest segment the next start can tell that this one is missing; so
@@ -82,7 +86,7 @@ class CommittedFloor:
             return True
         return bool(stored <= core.history.last_offset < committed)
 
-    def _place(self, core: Any) -> OffsetAndEpoch:
+    def _place(self, core: Replica) -> OffsetAndEpoch:
         """Return the end of what is both committed and flushed here, with its epoch."""
         offset = min(core.committed_offset, self.log.flushed_end_offset)
         epoch = self._epoch_before(offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
@@ -21,6 +21,9 @@ from kraftfast.record import pure
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlType, decode_control
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.log.log import Log
 
 KINDS = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
@@ -42,13 +45,13 @@ def controls_of(batches: Iterable[bytes | pure.Batch | BatchView]) -> VoterContr
     return tuple(found)
 
 
-def copied_controls(log: Any, from_offset: int) -> VoterControls:
+def copied_controls(log: Log, from_offset: int) -> VoterControls:
     """Return those among what was copied to the log from ``from_offset`` on."""
     batches = control_batches(log, from_offset)
     return controls_of(batches) if batches else ()
 
 
-def voter_history(disk: Disk, log_path: str, log: Any) -> VoterHistory:
+def voter_history(disk: Disk, log_path: str, log: Log) -> VoterHistory:
     """Return the voter history of an open log: see :func:`history_of`."""
     later = partial(copied_controls, log)
     return history_of(disk, log_path, log.log_start_offset, later)

@@ -6,13 +6,17 @@ log, since (offset, epoch) names one batch on all replicas (I2): the connection 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import MalformedFrame
 
+if TYPE_CHECKING:
+    from kraftfast.core.replica import Replica
+    from kraftfast.log.log import Log
 
-def check_cut(core: Any, log: Any, response: FetchResponse) -> None:
+
+def check_cut(core: Replica, log: Log, response: FetchResponse) -> None:
     """Raise ``MalformedFrame`` if the diverging offset would cut the log inside a batch."""
     diverging = response.diverging
     assert diverging is not None
@@ -24,7 +28,7 @@ def check_cut(core: Any, log: Any, response: FetchResponse) -> None:
         )
 
 
-def _begins_a_batch(log: Any, offset: int) -> bool:
+def _begins_a_batch(log: Log, offset: int) -> bool:
     found = log.locate(offset, 0)
     if found is None:
         return False

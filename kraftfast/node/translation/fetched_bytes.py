@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.wire.fetch import PartitionFetched
+
+if TYPE_CHECKING:
+    from kraftfast.link.stats import Stats
+    from kraftfast.log.log import Log
+    from kraftfast.wire.messages import FetchResponse
 
 
 class FetchedBytes:
@@ -15,10 +20,10 @@ class FetchedBytes:
 
     __slots__ = ("records",)
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: PartitionFetched | FetchResponse) -> None:
         self.records = message.records if isinstance(message, PartitionFetched) else b""
 
-    def copy_records(self, log: Any, epoch: int, _stats: Any) -> tuple[bool, bool]:
+    def copy_records(self, log: Log, epoch: int, _stats: Stats) -> tuple[bool, bool]:
         """Copy into the log: (all taken, a part rejected). Neither: no room yet."""
         taken = log.copy(self.records, epoch)
         return taken == len(self.records) or log.cut_off(), log.damaged()
