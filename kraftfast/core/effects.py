@@ -16,8 +16,10 @@ from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     FetchResponse,
     FetchSnapshotResponse,
+    Payload,
     Request,
     Response,
+    Source,
     VoteRequest,
 )
 from kraftfast.errors import ErrorCode
@@ -74,7 +76,7 @@ class Send:
 class Reply:
     """Answer a request; a Fetch too where it is refused or told of divergence."""
 
-    source: Any
+    source: Source
     response: Response
     after: After = None
 
@@ -103,7 +105,7 @@ class AnswerFetch:
     pushed on that stream.
     """
 
-    source: Any
+    source: Source
     response: FetchResponse
     read_offset: int = -1
     max_bytes: int = 0
@@ -151,7 +153,7 @@ class WriteFetched:
     as rejected.
     """
 
-    payload: Any
+    payload: Payload
     epoch: int  # batches of a later epoch, and all after, are not stored (KAFKA-18723)
     offset: int
 
@@ -170,7 +172,7 @@ class AnswerSnapshot(Struct):
     The node fills in the size; a position at or behind it is answered POSITION_OUT_OF_RANGE.
     """
 
-    source: Any
+    source: Source
     response: FetchSnapshotResponse
     snapshot_id: OffsetAndEpoch
     position: int
@@ -184,7 +186,7 @@ class WriteSnapshot(Struct):
     cancels this effect and drops the file.
     """
 
-    payload: Any
+    payload: Payload
     snapshot_id: OffsetAndEpoch
     position: int
     last: bool
@@ -256,7 +258,7 @@ class AnswerReadBarrier(Struct):
     -1 with an ``error`` if that could not be known in time.
     """
 
-    source: Any
+    source: Source
     offset: int
     error: ErrorCode = ErrorCode.NONE
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
+from kraftfast.core.messages import Payload, Source
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, Uuid
 
@@ -51,7 +52,7 @@ class PeerEnded(Struct):
 class RequestReceived:
     """A peer (or a stranger) asks."""
 
-    source: Any
+    source: Source
     request: Any  # a Request; its handler is chosen by its type
 
 
@@ -65,7 +66,7 @@ class ResponseReceived:
     peer_id: int
     correlation: int
     response: Any  # a Response; its handler is chosen by its type
-    payload: Any = None  # where its records, or its bytes of a snapshot, are
+    payload: Payload = None  # where its records, or its bytes of a snapshot, are
 
 
 class RequestFailed(Struct):
@@ -216,14 +217,14 @@ class TransferRequested(Struct):
     Answered by a ``Reply`` with ``TransferResponse`` to ``source``.
     """
 
-    source: Any
+    source: Source
     target_id: int = -1
 
 
 class ReadBarrierRequested(Struct):
     """A reader wants to see all that is committed now: answered by ``AnswerReadBarrier``."""
 
-    source: Any
+    source: Source
     timeout_ms: int = 2000
 
 

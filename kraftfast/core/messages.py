@@ -13,7 +13,7 @@ Fields and meanings: KIP-595, KIP-853, KIP-996, KIP-1166.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -307,6 +307,11 @@ class ReadBarrierResponse(Struct):
     leader_id: int = -1
     leader_epoch: int = -1
 
+
+Source = Any
+"""What a request came from: opaque here, and handed back in the effect that answers it."""
+Payload = Any
+"""What came with a response: opaque here, and handed back in the effect that writes it."""
 
 Request = (
     VoteRequest

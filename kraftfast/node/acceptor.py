@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ACCEPTS_A_TURN = 64
 PAUSE_MS = 100
+OtherSide = Any
+"""What ``accept`` says of the other side; its shape is that of the socket's family."""
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -29,7 +31,7 @@ class Acceptor:
     # resume_ms: when a pause ends, -1 for none.
 
     def __init__(
-        self, loop: Loop, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]
+        self, loop: Loop, sock: socket.socket, accepted: Callable[[socket.socket, OtherSide], None]
     ) -> None:
         self.loop, self.sock, self.accepted = loop, sock, accepted
         self.resume_ms = -1

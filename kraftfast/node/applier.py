@@ -155,7 +155,7 @@ class Applier:
         except BaseException as error:  # noqa: BLE001 - the machine's, or what a fresh start mends
             self.host.state_machine_failed(error)
 
-    def _call(self, method: Callable[..., object], *args: Any) -> None:
+    def _call(self, method: Callable[..., object], *args: object) -> None:
         """Call the machine; no error of its own is one of the replica's storage."""
         try:
             self.calls.make(method, *args)

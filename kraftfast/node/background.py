@@ -9,12 +9,16 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.link.ports import Joinable, Queue, Threads, Waker
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from kraftfast.node.loop import Loop
+
+    T = TypeVar("T")
 
 JOIN_S = 2.0
 
@@ -39,7 +43,7 @@ class Background:
         assert self.waker is not None, "a loop begins once"
         loop.watch(self.waker.fileno(), select.EPOLLIN, lambda _events: self.take())
 
-    def ask(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def ask(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
         """Have ``job()`` run beside the loop, then ``done(result)`` in it.
 
         What it raises is raised in the loop: a failed fsync there is final (D9).
@@ -78,7 +82,7 @@ class Background:
             waker.close()
 
 
-def _outcome(job: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
+def _outcome(job: Callable[[], T], done: Callable[[T], None]) -> Callable[[], None]:
     try:
         result = job()
     except BaseException as error:

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import KraftfastError, StorageError
 
 if TYPE_CHECKING:
+    from typing import Concatenate, ParamSpec, TypeVar
+
     from kraftfast.node.node import Node
+    from kraftfast.node.tcp.session import SessionRequest
+
+    Self = TypeVar("Self")
+    Request = TypeVar("Request", bound=SessionRequest)
+    P = ParamSpec("P")
+    Method = Callable[Concatenate[Self, Request, P], None]
 
 FINAL_ROOMS = ("core", "log")
 """Packages whose assertions are invariants of the replica, not of one session."""
@@ -59,15 +67,15 @@ def describe(error: BaseException) -> str:
     return text
 
 
-def contained(method: Callable[..., Any]) -> Callable[..., Any]:
+def contained(method: Method[Self, Request, P]) -> Method[Self, Request, P]:
     """Wrap ``method(self, request, ...)`` so that what it raises ends only that session."""
 
     @functools.wraps(method)
-    def run(self: Any, request: Any, *args: Any) -> Any:
+    def run(self: Self, request: Request, /, *args: P.args, **more: P.kwargs) -> None:
         try:
-            return method(self, request, *args)
+            method(self, request, *args, **more)
         except Exception as error:
-            return request.failed(error)
+            request.failed(error)
 
     return run
 
@@ -75,7 +83,7 @@ def contained(method: Callable[..., Any]) -> Callable[..., Any]:
 class Unanswered:
     """The source of a request that needs no answer."""
 
-    def reply(self, _response: Any) -> None:
+    def reply(self, _response: object) -> None:
         """Drop the answer: the role tells."""
 
     failed = reply
@@ -90,7 +98,7 @@ class Failures:
         self.node = node
         self.lost = False
 
-    def end(self, error: Exception, who: str, end: Callable[[], Any]) -> None:
+    def end(self, error: Exception, who: str, end: Callable[[], object]) -> None:
         """Call ``end()`` to end the session of ``who``. Raise ``error`` if it is final."""
         if self.lost or is_final(error):
             raise error

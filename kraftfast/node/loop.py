@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
@@ -52,7 +52,7 @@ class Loop:
         if sockets is None and node.config.listeners:  # most replicas of one host have none
             from kraftfast.node.tcp.sockets import Sockets as sockets
         self.node = node
-        self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
+        self.handlers: dict[int, tuple[Callable[[int], object], Failed | None]] = {}
         self._forgotten: set[int] = set()
         self.spin_us = limits.IDLE_SPIN_US[node.config.idle]
         self.ring_peers = RingPeers(node, self, peer)
@@ -79,7 +79,7 @@ class Loop:
         self,
         fd: int,
         events: int,
-        handler: Callable[[int], Any],
+        handler: Callable[[int], object],
         failed: Failed | None = None,
     ) -> None:
         """Call ``handler(events)`` when the descriptor is ready (level-triggered).

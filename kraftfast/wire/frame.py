@@ -29,6 +29,8 @@ from kraftfast.wire.schema import Message
 from kraftfast.wire.versions import SERVED
 
 Frame = bytes | memoryview
+Body = Any
+"""A message of the class that its API names: only who looks at the API knows which."""
 """One frame without its length. Large ones are memoryviews, so that they are stored only once."""
 
 LENGTH_BYTES = 4
@@ -90,14 +92,14 @@ def request_bytes_max(begin: Frame) -> int:
     return limits.FRAME_BYTES_MAX
 
 
-def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
+def decode_request(frame: Frame) -> tuple[RequestHeader, Body]:
     """Header and body of a request. Raises as :func:`decode_request_header`, and
     :class:`UnsupportedVersion` for an ApiVersions request of an unknown version too."""
     header = decode_request_header(frame)
     return header, decode_request_body(header, frame)
 
 
-def decode_request_body(header: RequestHeader, frame: Frame) -> Any:
+def decode_request_body(header: RequestHeader, frame: Frame) -> Body:
     """Return the body of the request whose header was decoded from ``frame``."""
     return REQUESTS[header.api_key].decode(frame, header.version, header.body_start)
 
@@ -125,7 +127,7 @@ def decode_response_header(api_key: int, version: int, frame: Frame) -> tuple[in
     return number, r.at
 
 
-def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, Any]:
+def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, Body]:
     """Return correlation id and body of the response to a request of ``version``.
 
     An ApiVersions response that says UNSUPPORTED_VERSION is read as version 0, whatever was

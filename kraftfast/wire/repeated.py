@@ -8,10 +8,10 @@ to 40 us to encode or decode: together more than the wake-ups of the processes o
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey
+from kraftfast.wire.schema import Message
 
 REPEATED = frozenset({ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.DESCRIBE_QUORUM})
 REMEMBERED_BYTES_MAX = 1024
@@ -33,11 +33,11 @@ class Repeated:
     # _came: (API, whether a request) -> (version, the body's bytes, body).
 
     def __init__(self) -> None:
-        self._sent: dict[tuple[int, bool], tuple[int, str | None, Any, bytes]] = {}
-        self._came: dict[tuple[int, bool], tuple[int, bytes, Any]] = {}
+        self._sent: dict[tuple[int, bool], tuple[int, str | None, Message, bytes]] = {}
+        self._came: dict[tuple[int, bool], tuple[int, bytes, frame.Body]] = {}
 
     def encode_request(
-        self, api_key: int, version: int, number: int, client_id: str | None, body: Any
+        self, api_key: int, version: int, number: int, client_id: str | None, body: Message
     ) -> bytes:
         """Return a whole frame. Raises as ``frame.encode_request``."""
         kept = self._sent.get((api_key, True))
@@ -47,7 +47,7 @@ class Repeated:
         self._remember_sent(api_key, True, version, client_id, body, data)
         return data
 
-    def encode_response(self, api_key: int, version: int, number: int, body: Any) -> bytes:
+    def encode_response(self, api_key: int, version: int, number: int, body: Message) -> bytes:
         """Return a whole frame. Raises as ``frame.encode_response``."""
         kept = self._sent.get((api_key, False))
         if kept is not None and kept[0] == version and kept[2] == body:
@@ -57,12 +57,12 @@ class Repeated:
         return data
 
     def _remember_sent(
-        self, api_key: int, asks: bool, version: int, client: str | None, body: Any, data: bytes
+        self, api_key: int, asks: bool, version: int, client: str | None, body: Message, data: bytes
     ) -> None:
         if api_key in REPEATED and len(data) <= REMEMBERED_BYTES_MAX:
             self._sent[api_key, asks] = version, client, body, data
 
-    def decode_request(self, header: frame.RequestHeader, data: frame.Frame) -> Any:
+    def decode_request(self, header: frame.RequestHeader, data: frame.Frame) -> frame.Body:
         """Decode the body of a request. Raises as ``frame.decode_request_body``."""
         api_key, version, start = header.api_key, header.version, header.body_start
         if api_key not in REPEATED or len(data) > REMEMBERED_BYTES_MAX:
@@ -74,7 +74,7 @@ class Repeated:
             kept = self._came[api_key, True] = version, rest, body
         return kept[2]
 
-    def decode_response(self, api_key: int, version: int, data: frame.Frame) -> Any:
+    def decode_response(self, api_key: int, version: int, data: frame.Frame) -> frame.Body:
         """Decode the body of the response to a request of ``version``.
 
         Raises as ``frame.decode_response``.

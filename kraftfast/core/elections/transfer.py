@@ -6,12 +6,10 @@ that remove the leader choose. Appends wait meanwhile, so that the successor can
 
 from __future__ import annotations
 
-from typing import Any
-
 from kraftfast.core.effects import Reply
 from kraftfast.core.events import TransferRequested
 from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, leads
-from kraftfast.core.messages import TransferResponse
+from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
 from kraftfast.core.replication.serving import drain
 from kraftfast.core.state import ReplicaState
@@ -53,7 +51,7 @@ def begin_transfer(
     state: ReplicaState,
     leader: Leader,
     target_id: int,
-    source: Any,
+    source: Source,
     answered: bool,
     now_ms: int,
 ) -> None:

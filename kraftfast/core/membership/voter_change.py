@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from kraftfast.core.effects import Reply
-from kraftfast.core.messages import ChangeVoterResponse, UpdateRaftVoterResponse
+from kraftfast.core.messages import ChangeVoterResponse, Source, UpdateRaftVoterResponse
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET, Voter
 
@@ -24,7 +24,7 @@ class VoterChange(Struct, eq=False):
     """
 
     answers: type[ChangeVoterResponse]  # what its asker is answered with
-    source: Any  # its asker
+    source: Source  # its asker
     deadline_ms: int
     voter: Voter | None = None  # whom it is about, if it is probed first
     at_append: bool = False  # answered as soon as it is appended
@@ -44,7 +44,7 @@ class VoterChange(Struct, eq=False):
 
 def reply(
     state: ReplicaState,
-    source: Any,
+    source: Source,
     answers: type[ChangeVoterResponse],
     error: ErrorCode,
     message: str | None = None,

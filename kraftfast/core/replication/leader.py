@@ -12,6 +12,7 @@ from kraftfast import limits
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.voter_change import VoterChange
+from kraftfast.core.messages import Source
 from kraftfast.core.replication.majority import Acknowledged
 from kraftfast.core.roles import Role
 from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
@@ -38,7 +39,7 @@ class Progress:
     kraft_versions: tuple[int, ...] = ()  # and the range of kraft.version that it speaks
     last_caught_up_ms: int = -1  # when it last had all the log, -1: never
     stream: int = 0  # number of the open stream, 0 for none
-    source: Any = None  # where that stream's answers go
+    source: Source = None  # where that stream's answers go
     max_bytes: int = 0  # what one answer may carry
     read_end_offset: int = -1  # what it has copied
     sent_end_offset: int = -1  # what was pushed
@@ -60,7 +61,7 @@ class Progress:
         self.last_fetch_log_end_offset = log_end_offset
 
     def open_stream(
-        self, stream: int, source: Any, fetch_offset: int, max_bytes: int, now_ms: int
+        self, stream: int, source: Source, fetch_offset: int, max_bytes: int, now_ms: int
     ) -> None:
         """Have answers pushed from ``fetch_offset`` on from now."""
         self.stream = stream
@@ -94,7 +95,7 @@ class Transfer(Struct, eq=False):
     """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
 
     target_id: int
-    source: Any  # who asked
+    source: Source  # who asked
     answered: bool  # it was told, or nobody asked
     deadline_ms: int  # the leader goes on then
 
@@ -102,7 +103,7 @@ class Transfer(Struct, eq=False):
 class Barrier(Struct, eq=False):
     """A reader that waits to be told up to where it must have read (ReadIndex)."""
 
-    source: Any
+    source: Source
     remote: bool  # asked by another replica for a reader of its own
     deadline_ms: int
     offset: int = -1  # the high watermark when it asked, -1 if that was not known
@@ -116,7 +117,7 @@ class Barrier(Struct, eq=False):
 class Parked:
     """A Fetch that waits for records or a new high watermark (KIP-1166)."""
 
-    source: Any
+    source: Source
     replica_id: int  # below 0: a consumer, which gets only what is committed (I20)
     offset: int
     max_bytes: int

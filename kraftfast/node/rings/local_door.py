@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -97,7 +97,7 @@ class LocalDoor:
         self.acceptor = Acceptor(self.loop, sock, self._accepted)
         self.node.on_commit.append(self._committed)
 
-    def _accepted(self, sock: socket.socket, _address: Any) -> None:
+    def _accepted(self, sock: socket.socket, _address: object) -> None:
         sock.setblocking(False)
         try:
             pid = self.local.credentials(sock).pid

@@ -6,7 +6,7 @@ request is a frame of Kafka's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
@@ -33,7 +33,7 @@ from kraftfast.wire.versions import SERVED
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
-    from kraftfast.core.messages import Request, Response
+    from kraftfast.core.messages import Payload, Request, Response
     from kraftfast.log.log import Log
     from kraftfast.node.node import Node
     from kraftfast.node.translation.translate_snapshot import Slice
@@ -248,7 +248,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             response = translate.fetched_from_wire(fetched, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            message: Any = FetchedBytes(fetched)
+            message: Payload = FetchedBytes(fetched)
         else:
             message = self.repeated.decode_response(api_key, version, payload)
             response = translate.response_from_wire(api_key, message, partition)

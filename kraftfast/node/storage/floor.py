@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import DiskFull, OutOfResources
 from kraftfast.log.disk import Disk
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PERIOD_MS = 5_000
 """The least time between writes; a new voter set and a new segment are written at once."""
 
-Ask = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+Ask = Callable[[Callable[[], bool], Callable[[bool], None]], None]
 
 
 class CommittedFloor:

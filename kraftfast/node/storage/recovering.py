@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import AppendControl
@@ -24,6 +23,7 @@ from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 from kraftfast.node.control_records import batch_of
+from kraftfast.node.ports import Preparer
 from kraftfast.node.storage.stored_replica import StoredReplica
 from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, QuorumState, Voter, VoterSet
 
@@ -73,7 +73,7 @@ def make_sole_voter(
 
 def append_sole_voter(
     disk: Disk,
-    preparer: Any,
+    preparer: Preparer,
     stored: StoredReplica,
     endpoints: tuple[Endpoint, ...],
     settings: Settings,

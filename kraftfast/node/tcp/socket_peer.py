@@ -9,7 +9,7 @@ are made when there is something to send.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
@@ -34,7 +34,7 @@ from kraftfast.wire.versions import (
 )
 
 if TYPE_CHECKING:
-    from kraftfast.core.messages import Request
+    from kraftfast.core.messages import Payload, Request
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
 
@@ -170,7 +170,7 @@ class SocketPeer:
             response = translate.fetched_from_wire(fetched, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            message: Any = FetchedBytes(fetched)
+            message: Payload = FetchedBytes(fetched)
         else:
             message = self.repeated.decode_response(api_key, version, data)
             response = translate.response_from_wire(api_key, message, partition)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
-from kraftfast.node.acceptor import Acceptor
+from kraftfast.node.acceptor import Acceptor, OtherSide
 from kraftfast.node.rings.slots import TOO_FEW, for_clients
 from kraftfast.node.tcp import admin_plane
 from kraftfast.node.tcp.consumers import Consumers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.wire.fetch import PartitionFetch
+    from kraftfast.wire.frame import Body
     from kraftfast.wire.messages import ApiVersionsResponse, FetchRequest, ProduceRequest
     from kraftfast.wire.produce import PartitionProduce
 
@@ -116,7 +117,7 @@ class Sockets:
 
     # --- connections -----------------------------------------------------------------------------
 
-    def _accepted(self, listener: str, sock: socket.socket, address: tuple[Any, ...]) -> None:
+    def _accepted(self, listener: str, sock: socket.socket, address: OtherSide) -> None:
         host = address[0]
         if refusal := self._is_full(host, sock.fileno()):
             self.node.tell("connection_refused", host=host, why=refusal)
@@ -211,7 +212,7 @@ class Sockets:
         """Pass on a Produce."""
         self.data.produce(request, message)
 
-    def ask(self, request: SessionRequest, message: Any) -> None:
+    def ask(self, request: SessionRequest, message: Body) -> None:
         """Pass on everything else: what only looks, and what operators want done."""
         api_key = request.api_key
         if api_key == ApiKey.METADATA:
