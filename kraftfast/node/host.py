@@ -25,6 +25,7 @@ from kraftfast.node.event_log import NO_REPLICA, Entry, entry_now
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.processes.line import show_as_text, unread_bytes, write_line
+from kraftfast.node.processes.placement import move
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
 from kraftfast.node.rings.slots import is_kept
@@ -51,6 +52,7 @@ class LocalHost:
     monotonic_ns = staticmethod(time.monotonic_ns)
     sleep = staticmethod(time.sleep)
     is_kept = staticmethod(is_kept)
+    run_on = staticmethod(move)
 
     def __init__(self, show: Callable[[Entry], None] = show_as_text) -> None:
         """Show events by ``show``, which must not wait."""

@@ -14,7 +14,7 @@ from kraftfast.node.event_log import Entry
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kraftfast.core.messages import Request
     from kraftfast.link.resolver import Resolver
@@ -151,6 +151,9 @@ class Host(Protocol):
 
     def is_kept(self, fd: int) -> bool:
         """Return whether a new descriptor must not be a client's: hardly any is left."""
+
+    def run_on(self, processors: Sequence[int]) -> None:
+        """Have every thread of this process run on these processors, where it may."""
 
     def show(self, told: Entry) -> None:
         """Show people an event; never wait for its reader."""

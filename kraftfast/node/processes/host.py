@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import kraftfast
 from kraftfast.errors import HostUnsupported, OutOfResources
-from kraftfast.link.host import check_tasks
+from kraftfast.link.host import check_host, check_tasks
 from kraftfast.link.kernel import Eventfd
 from kraftfast.node.processes.telling import Telling, tell
 
@@ -115,6 +115,9 @@ class Host(Protocol):
     def is_readable(self, sock: socket.socket, timeout_s: float) -> bool:
         """Wait until something came over a socket; False: not in time."""
 
+    def check_host(self) -> None:
+        """Raise HostUnsupported if replicas or clients over rings could not work here."""
+
     def check_tasks(self, replicas: int) -> None:
         """Raise HostUnsupported if there is no room for the threads of so many replicas."""
 
@@ -154,6 +157,7 @@ class KernelHost:
     event = threading.Event
     poll = staticmethod(select.poll)
     waker = Eventfd
+    check_host = staticmethod(check_host)
     check_tasks = staticmethod(check_tasks)
     close = staticmethod(os.close)
     kill = staticmethod(os.kill)

@@ -18,6 +18,7 @@ import contextlib
 import select
 import socket
 import sys
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -93,18 +94,18 @@ def fork_siblings(fds: list[int], process: OwnProcess) -> None:
     """
     own, *others = fds
     pids: list[int] = []
-
-    def run(its: OwnProcess) -> int:
-        fd = others[len(pids)]  # as it was when this one was forked
-        _keep(fd, fds, its)
-        return serve(its.open_socket(fd), its)
-
     with contextlib.suppress(OSError):
         while len(pids) < len(others) and process.is_one_thread():
+            run = partial(_serve_alone, others[len(pids)], fds)
             pids.append(process.fork_sibling(run))
     with contextlib.suppress(OSError):  # the supervisor has ended: so does this process soon
         process.write(own, msgspec.json.encode(pids))
     _keep(own, fds, process)
+
+
+def _serve_alone(fd: int, fds: list[int], process: OwnProcess) -> int:
+    _keep(fd, fds, process)
+    return serve(process.open_socket(fd), process)
 
 
 def _keep(own: int, fds: list[int], process: OwnProcess) -> None:
