@@ -41,7 +41,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
     while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
         segment = log.segments.pop(0)
         freed += segment.position
-        remove(log, segment, recycle=True)
+        remove(log, segment, recycle=True, page=True)
     _drop_old_epochs(log)
     return freed
 

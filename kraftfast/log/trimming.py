@@ -166,14 +166,17 @@ def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
         log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
-def remove(log: Any, segment: Segment, recycle: bool = False) -> None:
+def remove(log: Any, segment: Segment, recycle: bool = False, page: bool = False) -> None:
     """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log.
 
-    ``recycle``: the nursery has the file if it takes one and no process maps this.
+    ``recycle``: the nursery has the file if it takes one and no process maps this. ``page``: with
+    its last page, whose words must be true of the log that goes on: they say what was flushed.
     """
     log.nursery.release(segment)
     segment.bump_generation()
     unlink_indexes(log, segment)
+    if not page:
+        segment.drop_page()
     if recycle and log.nursery.takes_files() and segment.file.exclude():
         log.nursery.recycle(segment)
     else:

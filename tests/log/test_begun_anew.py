@@ -379,3 +379,21 @@ def test_kafkas_own_rule(tmp_path: Path) -> None:
         b"", 113, 113, 4,
     )  # fmt: skip
     home.close()
+
+
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_its_files_are_used_again_without_what_their_pages_said(how: str) -> None:
+    """They say that more was flushed than the log has that goes on in them (D10)."""
+    home = filled(CrashDisk())
+    log = home.log
+    begin_at(log, snapshot(home, *PLACES["beside"]))
+    assert log.nursery.recycled
+    while not log.active.used:
+        append(log, batch_of_size(3000, epoch=5), 5)
+    end = log.end_offset
+    assert end < 60
+    home.kill()
+    log = home.open(**SETTINGS, how=how)
+    assert log.end_offset == end and home.recovered is not None
+    assert home.recovered.phantom_tail is None
+    home.close()

@@ -435,7 +435,8 @@ def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
     refused = log.copy(rubbish(5), 1) if who == "follower" else append_batch(log, rubbish(5), 1)
     assert not refused and log.damaged()
     assert written(log) == b""
-    assert b"v" not in on_stable_storage(home.disk).read_file(home.segment_paths()[0])[5_000:]
+    stored = on_stable_storage(home.disk).read_file(home.segment_paths()[0])
+    assert b"v" not in stored[5_000 : log.active.capacity]  # the key behind may have any byte
 
 
 @pytest.mark.parametrize("how", ["written", "mapped"])
