@@ -72,10 +72,9 @@ class Both:
             data += self.bytes_of(records, base + len(fetched))
             fetched += records
         answer = Message(2, 1, 0, None, False, tuple(fetched), base)
-        told: list[ev.Event] = []
-        self.host.do_WriteFetched(fx.WriteFetched(answer, epoch_max, offset), told)
+        self.host.do_WriteFetched(fx.WriteFetched(answer, epoch_max, offset))
         self.log.copy(data, epoch_max)
-        (written,) = told
+        written = self.host.told.pop()
         assert isinstance(written, ev.FetchedWritten)
         assert written.end_offset == self.log.end_offset
         self.epoch = max(self.epoch, self.records[-1].epoch if self.records else 0)
@@ -84,13 +83,13 @@ class Both:
         ends = [e for e in range(len(self.records) + 1) if not splits_batch(self.records, e)]
         end = self.chance.choice(ends[-4:])
         self.log.truncate(end)
-        self.host.do_Truncate(fx.Truncate(end, self.host.disk.truncations + 1), [])
+        self.host.do_Truncate(fx.Truncate(end, self.host.disk.truncations + 1))
 
     def begin_flush(self) -> None:
         if not self.begun:
             self.begun = True
             self.host.world.held_disks.add(1)
-            self.host.do_Flush(fx.Flush(len(self.records)), [])
+            self.host.do_Flush(fx.Flush(len(self.records)))
             self.log.begin_flush()
 
     def end_flush(self) -> None:
@@ -192,7 +191,7 @@ def test_quorum_state(seed: int, version: int) -> None:
         effect = fx.PersistQuorumState(
             epoch, chance.randrange(-1, 3), chance.choice((None, voted)), version
         )
-        host.do_PersistQuorumState(effect, [])
+        host.do_PersistQuorumState(effect)
         stored = QuorumState(effect.epoch, effect.leader_id, effect.voted)
         read = quorum_state.decode(quorum_state.seal(quorum_state.encode(stored, version, ())))
         mine = host.disk.quorum_state
