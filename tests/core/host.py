@@ -49,7 +49,6 @@ class Host:
         self.fetched_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
         self.slices_held = 0  # AnswerSnapshots that have not left yet
         self.told: list[ev.Event] = []  # what effects led to, on its way to the core
-        self.going_on = False
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
@@ -89,6 +88,7 @@ class Host:
         """The process dies; ``keep`` unflushed records survive, all of them if None."""
         self.replica = None
         self.flushing = None
+        self.told.clear()
         if keep is not None:
             self.disk.lose_power(keep)
         self.world.forget(self.id)
@@ -122,16 +122,9 @@ class Host:
         self.told.append(event)
 
     def go_on(self) -> None:
-        """Tell the core what effects led to, in order."""
-        if self.going_on:
-            return  # further out, this loop is under way and takes them all
-        self.going_on = True
-        try:
-            while self.told:
-                self.step(self.told.pop(0))
-        finally:
-            self.going_on = False
-            self.told.clear()
+        """Tell the core what effects led to."""
+        while self.told:
+            self.step(self.told.pop(0))
 
     def check_history(self) -> None:
         """I16: the voter sets are those of snapshot and log, up to what the core knows of."""
@@ -252,6 +245,7 @@ class Host:
         began = len(self.disk.records)
         for record in records:
             if record.epoch > effect.epoch or record.epoch < last_epoch:
+                rejected = True
                 break
             if record.epoch != last_epoch or not self.disk.records:
                 epochs.append((record.epoch, len(self.disk.records)))
