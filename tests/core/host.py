@@ -114,7 +114,6 @@ class Host:
         if self.world.keeps_floors and self.replica is not None:
             known = min(self.replica.committed_offset, self.disk.flushed)
             self.disk.floor = max(self.disk.floor, known)
-        self.world.after_step(self)
         self.go_on()
 
     def tell(self, event: ev.Event) -> None:
@@ -363,7 +362,6 @@ class Host:
             self.tell(ev.Flushed(*began))
         else:
             self.flushing = began
-            self.world.flush_began(self.id)
 
     def finish_flush(self) -> None:
         """The flush under way completes: what was cut and written anew meanwhile is not in it."""

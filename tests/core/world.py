@@ -93,9 +93,6 @@ class World:
     def log_step(self, id: int, text: str, effects: list[fx.Effect]) -> None:
         pass
 
-    def after_step(self, host: Host) -> None:
-        pass
-
     def disk_held(self, id: int) -> bool:
         return id in self.held_disks
 
@@ -161,9 +158,6 @@ class World:
         lost = [each for each in self.messages if id in (each.source, each.target)]
         for message in lost:
             self.messages.remove(message)
-
-    def flush_began(self, id: int) -> None:
-        pass
 
     def deliver(self, message: Message) -> None:
         """Hand one message over, or tell the sender that it cannot be."""
