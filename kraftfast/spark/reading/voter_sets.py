@@ -97,8 +97,7 @@ def described_voters(path: str) -> VoterSet | None:
     None where it does not parse, and where replicas were added: then only logs have the voters.
     """
     try:
-        with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(Disk().read_file(os.path.join(path, DESCRIPTION)))
         return None if found.get("added") else VoterSet.of(*found["voters"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StorageError):
         return None
