@@ -69,6 +69,14 @@ def _of_batch(batch: BatchView, begin: int) -> Iterator[tuple[int, object]]:
             yield record.offset, decode_control(record)
 
 
+def snapshot_epoch(log_path: str) -> int:
+    """Return the epoch of the last record in a log's newest snapshot; -1 if there is none.
+
+    Nothing may follow it: a replica that fetched it goes on from there.
+    """
+    return max((each.epoch for each in snapshot_ids(Disk(), log_path)), default=-1)
+
+
 def stored_epoch(log_path: str, extent: Extent) -> int | None:
     """Return the newest epoch that a replica stored or has records of; None if that is unknown."""
     path = os.path.join(log_path, quorum_state.NAME)
@@ -77,7 +85,7 @@ def stored_epoch(log_path: str, extent: Extent) -> int | None:
         state = quorum_state.decode(Disk().read_file(path), path)
     except (FileNotFoundError, StorageError):
         return None
-    return max(state.epoch, epochs[-1][0] if epochs else 0)
+    return max(state.epoch, epochs[-1][0] if epochs else 0, snapshot_epoch(log_path))
 
 
 def static_voters(log_path: str) -> VoterSet | None:
