@@ -38,6 +38,7 @@ from kraftfast.link.host import check_tasks
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.launching import Child, Launch, Launched, refusals, spare
 from kraftfast.node.processes.telling import tell
+from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -61,6 +62,7 @@ class Worker:
     # opened: whether the process that runs or ran last had opened its log.
     # restarts: how often it was started again. pause_s: before the next start. deaf: nothing more
     # comes over sock. told: what was said of why it does not run, until it runs again.
+    # held: its directory, as long as it is kept alive: no recovery goes on while it is started.
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -73,6 +75,7 @@ class Worker:
         self.restarts = -1
         self.opened = self.deaf = False
         self.told = ""
+        self.held = HeldDirectory()
         self.error: KraftfastError | None = None
         self.ready = threading.Event()
 
@@ -82,6 +85,14 @@ class Worker:
         Raises OSError if none can be started.
         """
         self.error, self.opened, self.deaf = None, False, False
+        try:
+            self.held.take(self.config.directory)
+        except DirectoryInUse as error:
+            if launched is not None:
+                launched.end()
+            self.error, self.start_at = error, time.monotonic() + WAIT_PAUSE_S
+            self.ready.set()
+            return
         try:
             self.process, self.sock, self.pidfd = launched or Launch().first
         except OSError:
@@ -288,6 +299,7 @@ class Supervisor:
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
                 _wait_or_kill(worker, time.monotonic() + timeout_s)
+            worker.held.release()
             self._wake()
 
     def pid(self, node_id: int) -> int | None:
@@ -320,6 +332,7 @@ class Supervisor:
                 with self._lock:
                     for worker in self.workers.values():
                         _kill(worker)
+                        worker.held.release()
                     if self._launch is not None:
                         self._launch.end()
                     self._close_pipe()
@@ -337,6 +350,7 @@ class Supervisor:
         self._closing = True
         for worker in self.workers.values():
             worker.let_go()
+            worker.held.release()
         self._close_pipe()
 
     def _close_pipe(self) -> None:
