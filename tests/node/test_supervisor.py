@@ -227,6 +227,48 @@ def test_what_was_launched_and_is_not_wanted_leaves_no_process(tmp_path: Path) -
     assert children() <= before
 
 
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_process_that_cannot_be_watched_leaves_no_zombie(
+    monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The descriptors were used up when one of the processes came to be watched."""
+    before, opened, real = children(), [], os.pidfd_open
+
+    def open_pidfd(pid: int) -> int:
+        opened.append(pid)
+        if len(opened) == failing + 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_pidfd)
+    if failing == 0:
+        with pytest.raises(OSError):
+            Launch(3)
+        assert children() <= before
+        return
+    taken = Launch(3).take(TIMEOUT_S)
+    assert [each.process.pid for each in taken] == [
+        pid for number, pid in enumerate(opened) if number != failing
+    ]
+    assert str(opened[failing]) not in children()
+    for each in taken:
+        each.end()
+    assert children() <= before
+
+
+def test_a_configuration_that_is_too_long_to_be_told_ends_its_worker(tmp_path: Path) -> None:
+    """It would wait for ever, and be taken for one that has ended."""
+    format_quorum(str(tmp_path / "q"), 1)
+    before = children()
+    place, long = str(tmp_path / "q" / "1"), "x" * (8 << 20)
+    config = NodeConfig(directory=place, node_id=1, voters=(), state_machine=long)
+    made = Supervisor([config])
+    with pytest.raises(HostUnsupported, match="Message too long"):
+        made.start(TIMEOUT_S)
+    assert children() <= before and made.workers[1].process is None
+    made.close()
+
+
 @pytest.mark.parametrize(
     ("code", "kind"), [(errno.EMFILE, OutOfResources), (errno.EACCES, HostUnsupported)]
 )

@@ -102,8 +102,12 @@ class Worker:
         self.restarts += 1
         try:
             self.sock.send(msgspec.json.encode(self.config))
-        except OSError:
+        except ConnectionError:
             pass  # it has ended already; its pidfd tells
+        except OSError:  # it runs, and would wait for ever: the message is too long, say
+            self.start_at = time.monotonic() + PAUSE_S_MAX
+            _kill(self)
+            raise
 
     def heard(self) -> bool:
         """Take one message: that it is ready, or why it is not, or an event that happened there.
@@ -123,7 +127,8 @@ class Worker:
             return True
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
-            self.error = _typed(kind, answer["error"])
+            self.error = kind.__new__(kind)  # whatever arguments it takes
+            Exception.__init__(self.error, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
         else:
             self.opened, self.told = True, ""
@@ -169,12 +174,6 @@ class Worker:
         Whatever else ended it, a defect of ours included, a fresh process recovers from.
         """
         return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
-
-
-def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, text)
-    return error
 
 
 class Supervisor:
@@ -224,8 +223,12 @@ class Supervisor:
                 check_tasks(len(self.workers))
                 self._launch = spare.take(len(self.workers))
             launched, self._launch = self._launch.take(timeout_s), None
-            for worker in self.workers.values():
-                worker.start(launched.pop(0) if launched else None)
+            try:
+                for worker in self.workers.values():
+                    worker.start(launched.pop(0) if launched else None)
+            finally:
+                for each in launched:
+                    each.end()
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
