@@ -180,6 +180,26 @@ def test_a_quorum_that_cannot_be_made_leaves_no_process(tmp_path: Path) -> None:
     assert children() <= before
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_start_does_not_wait_for_workers_that_hear_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """They prepare gigabytes, say. Nobody has the quorum, and a kill loses nothing."""
+    before, start = children(), Supervisor.start
+
+    def interrupted(self: Supervisor, timeout_s: float) -> object:
+        start(self, timeout_s)
+        for id in self.workers:
+            self.kill(id, signal.SIGSTOP)
+        raise interrupt
+
+    monkeypatch.setattr(Supervisor, "start", interrupted)
+    began = time.monotonic()
+    with pytest.raises(interrupt):
+        LocalQuorum(tmp_path / "q", 1, **SMALL)
+    assert children() <= before and time.monotonic() - began < 8, "it is given 10 s at other ends"
+
+
 def parent_and_group(pid: int) -> tuple[int, int]:
     text = Path(f"/proc/{pid}/stat").read_text()
     _state, parent, group, *_ = text.rpartition(")")[2].split()
