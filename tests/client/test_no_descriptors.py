@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast.client.producer.refusals import Search
+from kraftfast.errors import OutOfResources
 from kraftfast.quorum import LocalQuorum
 
 SPENT = """
@@ -85,6 +87,15 @@ def test_the_first_use_of_a_name_needs_a_descriptor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_clients_of_this_host(quorum: LocalQuorum, left: int) -> None:
     run(CLIENTS if left == 0 else IMPORTED + CLIENTS, quorum.path, left)
+
+
+def test_a_search_goes_on_for_records_that_were_handed_over() -> None:
+    """D24: nothing says yet that they are not appended; another descriptor may be free soon."""
+    lack, now = OutOfResources("no descriptors"), 0.0
+    patient, first = (Search(5.0, each, lambda: now) for each in (True, False))
+    assert first.is_over(lack) and not patient.is_over(lack)
+    now = 5.0
+    assert patient.is_over(lack)
 
 
 def test_clients_over_tcp(socket_quorum: LocalQuorum) -> None:
