@@ -336,11 +336,12 @@ class Recovery:
         )
 
     def _stored_epochs(self) -> list[tuple[int, int]] | None:
-        try:
-            file = os.path.join(self.path, epoch_checkpoint.NAME)
-            return epoch_checkpoint.decode(self.disk.read_file(file), file)
-        except FileNotFoundError:
+        file = os.path.join(self.path, epoch_checkpoint.NAME)
+        if not self.disk.exists(file):
             return None
+        data = self.disk.read_file(file)
+        try:
+            return epoch_checkpoint.decode(data, file)
         except ForeignDirectory:
             if self.directory.adopted:
                 raise

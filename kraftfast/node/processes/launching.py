@@ -121,6 +121,7 @@ class Launch:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
         fds = [sock.fileno() for sock in theirs]
+        process = None
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "kraftfast.node.processes.worker", *map(str, fds)],
@@ -131,8 +132,11 @@ class Launch:
             )
             self.first = Launched(process, ours[0], os.pidfd_open(process.pid))
         except OSError:
-            for sock in ours:  # which ends the process, should it run
+            for sock in ours:
                 sock.close()
+            if process is not None:  # without a pidfd nothing would tell that it has ended
+                process.kill()
+                process.wait()
             raise
         finally:
             for sock in theirs:
@@ -144,11 +148,18 @@ class Launch:
         siblings: list[Launched] = []
         if self.socks:
             ready = select.select([self.first.sock], [], [], max(0.0, timeout_s))[0]
+            told: list[int] = []
             with suppress(OSError, msgspec.DecodeError):
-                told = self.first.sock.recv(SIBLINGS_BYTES_MAX) if ready else b""
-                for pid in msgspec.json.decode(told, type=list[int]):
-                    pidfd = os.pidfd_open(pid)
-                    siblings.append(Launched(Sibling(pid), self.socks.pop(0), pidfd))
+                data = self.first.sock.recv(SIBLINGS_BYTES_MAX) if ready else b""
+                told = msgspec.json.decode(data, type=list[int])
+            for pid in told:
+                sibling, sock = Sibling(pid), self.socks.pop(0)
+                try:
+                    siblings.append(Launched(sibling, sock, os.pidfd_open(pid)))
+                except OSError:  # no descriptors: it is our child, and must not stay a zombie
+                    sibling.kill()
+                    sibling.wait()
+                    sock.close()
         while self.socks:
             self.socks.pop().close()
         return [self.first, *siblings]

@@ -38,6 +38,7 @@ from kraftfast.link.host import check_tasks
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.launching import Child, Launch, Launched, refusals, spare
 from kraftfast.node.processes.telling import tell
+from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -61,6 +62,7 @@ class Worker:
     # opened: whether the process that runs or ran last had opened its log.
     # restarts: how often it was started again. pause_s: before the next start. deaf: nothing more
     # comes over sock. told: what was said of why it does not run, until it runs again.
+    # held: its directory, as long as it is kept alive: no recovery goes on while it is started.
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -73,6 +75,7 @@ class Worker:
         self.restarts = -1
         self.opened = self.deaf = False
         self.told = ""
+        self.held = HeldDirectory()
         self.error: KraftfastError | None = None
         self.ready = threading.Event()
 
@@ -83,6 +86,14 @@ class Worker:
         """
         self.error, self.opened, self.deaf = None, False, False
         try:
+            self.held.take(self.config.directory)
+        except DirectoryInUse as error:
+            if launched is not None:
+                launched.end()
+            self.error, self.start_at = error, time.monotonic() + WAIT_PAUSE_S
+            self.ready.set()
+            return
+        try:
             self.process, self.sock, self.pidfd = launched or Launch().first
         except OSError:
             self.start_at = time.monotonic() + PAUSE_S_MAX
@@ -91,8 +102,12 @@ class Worker:
         self.restarts += 1
         try:
             self.sock.send(msgspec.json.encode(self.config))
-        except OSError:
+        except ConnectionError:
             pass  # it has ended already; its pidfd tells
+        except OSError:  # it runs, and would wait for ever: the message is too long, say
+            self.start_at = time.monotonic() + PAUSE_S_MAX
+            _kill(self)
+            raise
 
     def heard(self) -> bool:
         """Take one message: that it is ready, or why it is not, or an event that happened there.
@@ -112,7 +127,8 @@ class Worker:
             return True
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
-            self.error = _typed(kind, answer["error"])
+            self.error = kind.__new__(kind)  # whatever arguments it takes
+            Exception.__init__(self.error, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
         else:
             self.opened, self.told = True, ""
@@ -158,12 +174,6 @@ class Worker:
         Whatever else ended it, a defect of ours included, a fresh process recovers from.
         """
         return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
-
-
-def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, text)
-    return error
 
 
 class Supervisor:
@@ -213,8 +223,12 @@ class Supervisor:
                 check_tasks(len(self.workers))
                 self._launch = spare.take(len(self.workers))
             launched, self._launch = self._launch.take(timeout_s), None
-            for worker in self.workers.values():
-                worker.start(launched.pop(0) if launched else None)
+            try:
+                for worker in self.workers.values():
+                    worker.start(launched.pop(0) if launched else None)
+            finally:
+                for each in launched:
+                    each.end()
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
@@ -288,6 +302,7 @@ class Supervisor:
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
                 _wait_or_kill(worker, time.monotonic() + timeout_s)
+            worker.held.release()
             self._wake()
 
     def pid(self, node_id: int) -> int | None:
@@ -320,6 +335,7 @@ class Supervisor:
                 with self._lock:
                     for worker in self.workers.values():
                         _kill(worker)
+                        worker.held.release()
                     if self._launch is not None:
                         self._launch.end()
                     self._close_pipe()
@@ -337,6 +353,7 @@ class Supervisor:
         self._closing = True
         for worker in self.workers.values():
             worker.let_go()
+            worker.held.release()
         self._close_pipe()
 
     def _close_pipe(self) -> None:
