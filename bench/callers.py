@@ -96,7 +96,7 @@ def processes(path: str, value: bytes, seconds: float, callers: int) -> int:
     ]
     for each in running:
         each.start()
-    done = sum(counts.get(timeout=2 * WAIT_S + seconds) for _ in running)
+    done: int = sum(counts.get(timeout=2 * WAIT_S + seconds) for _ in running)
     for each in running:
         each.join(WAIT_S)
     return done
