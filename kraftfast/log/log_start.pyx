@@ -25,7 +25,8 @@ def delete_before(Log log not None, int64_t offset) -> int:
     """Let the log begin at ``offset``, where a snapshot ends; returns the bytes given up.
 
     Segments wholly below go: their files to the nursery when no process maps them, else they are
-    unlinked. Each is gone for certain before the next one goes: a crash leaves no gap.
+    unlinked. Each is gone for certain before the next one goes: a crash leaves no gap, and after
+    a StorageError ``log.failed`` is set, or the next call would leave one (D25).
     """
     cdef Segment segment
     cdef int64_t freed = 0
@@ -41,7 +42,11 @@ def delete_before(Log log not None, int64_t offset) -> int:
     while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
         segment = log.segments.pop(0)
         freed += segment.position
-        remove(log, segment, recycle=True, page=True)
+        try:
+            remove(log, segment, recycle=True, page=True)
+        except StorageError as error:
+            log.failed = log.failed or error
+            raise
     _drop_old_epochs(log)
     return freed
 

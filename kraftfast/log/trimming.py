@@ -177,12 +177,23 @@ def remove(log: Any, segment: Segment, recycle: bool = False, page: bool = False
     unlink_indexes(log, segment)
     if not page:
         segment.drop_page()
-    if recycle and log.nursery.takes_files() and segment.file.exclude():
-        log.nursery.recycle(segment)
-    else:
+    if not (recycle and _recycled(log, segment)):
         log.disk.unlink(segment.file.path)
         segment.close()
     log.sync_names()
+
+
+def _recycled(log: Any, segment: Segment) -> bool:
+    """Return whether the nursery has the file. The new name may need space, of which the file has
+    some to give.
+    """
+    if not log.nursery.takes_files() or not segment.file.exclude():
+        return False
+    try:
+        log.nursery.recycle(segment)
+    except DiskFull:
+        return False
+    return True
 
 
 def unlink_indexes(log: Any, segment: Segment) -> None:

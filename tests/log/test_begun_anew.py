@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,36 @@ def test_a_refused_step_loses_nothing(stopped_before: bool) -> None:
         assert (log.log_start_offset, log.end_offset, log.last_epoch) == (100, 100, 5)
         append(log, batch_of_size(200, base_offset=100, epoch=5), 5)
     assert kept >= 6 and finished > 10
+
+
+def test_a_refused_step_of_retention_leaves_no_gap() -> None:
+    """D25: a segment whose removal failed is there at the next start, so nothing goes on."""
+
+    def retain(home: Home, fail_at: int) -> None:
+        home.disk.fail_at = fail_at  # type: ignore[attr-defined]
+        for offset in (40, 55):
+            if home.log.failed is None:
+                with suppress(DiskFull):
+                    delete_before(home.log, offset)
+
+    def prepared() -> Home:
+        home = filled(FailingDisk())
+        for offset in (40, 55):
+            snapshot(home, offset, 3)
+        return home
+
+    home = prepared()
+    begun = len(home.disk.steps)
+    retain(home, -1)
+    failed = 0
+    for step in range(begun + 1, len(home.disk.steps) + 1):
+        home = prepared()
+        retain(home, step)
+        failed += home.log.failed is not None
+        home.kill()
+        log = home.open(**SETTINGS)
+        assert log.end_offset == 60 and log.log_start_offset in (0, 40, 55)
+    assert failed > 5
 
 
 def with_state(home: Home, snapshot_id: OffsetAndEpoch, state: bytes) -> OffsetAndEpoch:

@@ -33,6 +33,8 @@ PAST = {
     "began_ms",
     "begun_ms",
     "renewed_ms",
+    "reading_ms",
+    "gained_ms",
     "last_push_ms",
     "last_fetch_ms",
     "last_caught_up_ms",
