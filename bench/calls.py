@@ -66,7 +66,8 @@ def rate(
     seconds = time.perf_counter() - began
     committed = quorum.status(quorum.wait_leader())["high_watermark"] - before
     assert committed >= n // STEP * STEP, "every record was committed"
-    return committed / seconds
+    found: float = committed / seconds
+    return found
 
 
 def main() -> int:

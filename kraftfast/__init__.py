@@ -4,8 +4,8 @@
 ...     producer.append_wait(b"hello", timeout=5) > 0
 True
 
-The names below, and the errors, are loaded on first use (PEP 562), so that ``import
-kraftfast.record`` or ``import kraftfast.errors`` loads nothing of the floors above them.
+The names below are loaded on first use (PEP 562), so that ``import kraftfast.record`` loads nothing
+of the floors above it. The errors are loaded at once: there may be no descriptor left later on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from kraftfast import errors as errors
+
 if TYPE_CHECKING:
-    from kraftfast import errors as errors
     from kraftfast.client.consumer.consumer import Consumer as Consumer
     from kraftfast.client.producer.aio import AsyncProducer as AsyncProducer
     from kraftfast.client.producer.producer import Producer as Producer
@@ -62,10 +63,8 @@ if not TYPE_CHECKING:  # where types are checked, a name that is misspelt has no
 
     def __getattr__(name: str) -> Any:
         if name in _DOORS:
-            return getattr(importlib.import_module(_DOORS[name]), name)
-        errors = importlib.import_module("kraftfast.errors")
-        if name == "errors":
-            return errors
+            with errors.loading():
+                return getattr(importlib.import_module(_DOORS[name]), name)
         found = vars(errors).get(name)
         if isinstance(found, type) and issubclass(found, Exception):
             return found
@@ -73,5 +72,5 @@ if not TYPE_CHECKING:  # where types are checked, a name that is misspelt has no
 
 
 def __dir__() -> list[str]:
-    private = {"Any", "TYPE_CHECKING", "annotations", "importlib"}
+    private = {"Any", "TYPE_CHECKING", "annotations", "errors", "importlib"}
     return sorted({*globals(), *_DOORS} - private)

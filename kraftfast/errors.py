@@ -10,7 +10,10 @@ Sources: Kafka's ``org.apache.kafka.common.protocol.Errors`` for the codes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 
 __all__ = [
@@ -400,3 +403,48 @@ class NotFormatted(StorageError):
     """The directory has no ``meta.properties``; format it first."""
 
     exit_code = 36
+
+
+SCARCE = {
+    errno.EMFILE: ": raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "",
+    errno.ENOMEM: ": raise the limit of memory or addresses (ulimit -v unlimited)",
+    errno.EFBIG: ": raise the limit of a file's size (ulimit -f unlimited)",
+}
+"""What a system call may lack on this host, whoever it was for, and what to do."""
+
+
+def scarce(error: BaseException, doing: str) -> OutOfResources | None:
+    """Return the typed error if ``error`` is, or was made of, a system call that lacked something.
+
+    Then no replica is to blame, and trying another one does not help.
+    """
+    for cause in (error, error.__cause__ or error.__context__):
+        if isinstance(cause, OSError) and cause.errno in SCARCE:
+            return OutOfResources(f"{doing}: {os.strerror(cause.errno)}{SCARCE[cause.errno]}")
+    return None
+
+
+def raise_if_scarce(error: BaseException, doing: str) -> None:
+    """Raise OutOfResources where :func:`scarce` has one."""
+    found = scarce(error, doing)
+    try:
+        if found is not None:
+            for each in (error, error.__cause__, error.__context__):
+                if each is not None:
+                    each.__traceback__ = None  # it holds what the attempt made, descriptors say
+            raise found from None
+    finally:
+        del found  # no cycle
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Raise OutOfResources where no descriptor is left to read a module with."""
+    try:
+        yield
+    except (OSError, ImportError) as error:
+        raise_if_scarce(error, "cannot load a module")
+        if os.strerror(errno.EMFILE) in str(error):  # what dlopen says
+            raise_if_scarce(OSError(errno.EMFILE, ""), "cannot load a module")
+        raise

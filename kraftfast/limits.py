@@ -35,6 +35,7 @@ CONNECTIONS_PER_ADDRESS_MAX = 250  # max.connections.per.ip
 TURN_BYTES_MAX = 1024 * 1024  # what one turn of the loop copies or hands over at most
 FETCH_MAX_BYTES = 1024 * 1024  # controller.quorum.fetch.max.bytes
 FETCH_MAX_WAIT_MS = 500
+DOWNLOAD_PAUSE_MS_MAX = 10_000  # until a snapshot is fetched again that this disk refused
 EPOCH_MAX = 2**31 - 1
 EPOCH_JUMP_MAX = 1 << 20  # how far answers move the epoch, before the rate below counts
 EPOCHS_ASKED_MAX = 1000  # how far requests, which anybody may send, move it before that

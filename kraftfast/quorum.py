@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 
 FIRST_COMMIT_S = 0.2
 """A new quorum whose first voter does not commit within this time is asked who leads."""
-
+INTERRUPTED_S = 0.3
+"""How long workers may take to stop by themselves if their start was interrupted."""
 
 LOGGED_S_MAX = 1.0
 """How long the end of a quorum waits for the handlers of ``logging``."""
@@ -152,8 +153,11 @@ class LocalQuorum(QuorumOfThisHost):
                 self._wait_first_commit()
             self.wait_leader(max(0.1, self._left(deadline)))
             self._note_kraft_version()
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:  # interrupted: a worker that prepares its log hears nothing meanwhile
+            self.close(timeout=INTERRUPTED_S)
             raise
 
     def _deadline_after(self, timeout: float, least: float = -math.inf) -> float:

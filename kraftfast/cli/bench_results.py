@@ -270,8 +270,12 @@ def list_results(folder: Path | None, as_json: bool) -> None:
     from kraftfast.bench.result import Result, collected, default_folder
     from kraftfast.cli.show import put, table
 
+    where = folder or default_folder()
+    if folder is None and not where.is_dir():
+        click.echo(f"there is no result yet: {where} is made by the first one", err=as_json)
+        return
     made = table("result", "began", "measures", "runs", "complete", left=2)
-    for path, found in collected(folder or default_folder()):
+    for path, found in collected(where):
         if not isinstance(found, Result):
             click.echo(f"kraftfast bench list: {found}", err=True)
             continue

@@ -8,10 +8,16 @@ from collections.abc import Iterable
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return what to say behind "there is no NAME", empty if nothing known is near.
 
+    A name that is one of the words of a known one is near, whatever is written alike.
+
     >>> did_you_mean("dmo", ["demo", "dump"])
     "; did you mean 'demo'?"
+    >>> did_you_mean("--id", ["--dir", "--controller-id"])
+    "; did you mean '--controller-id'?"
     """
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), 1, 0.6)
+    names = list(known)
+    near = [each for each in names if name.strip("-") in each.strip("-").split("-")]
+    near = sorted(near, key=len) or difflib.get_close_matches(name, names, 1, 0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -11,6 +11,7 @@ import click
 
 from kraftfast.cli.hints import did_you_mean
 
+SENTENCE_MAX = 500
 Commands = Mapping[str, tuple[str, str]]
 """Name -> (``module:attribute`` below ``kraftfast.cli``, what ``--help`` says without loading)."""
 
@@ -27,6 +28,14 @@ class Group(click.Group):
                 near = self._elsewhere(ctx, name) or did_you_mean(name, self.list_commands(ctx))
                 ctx.fail(f"there is no command {name!r}{near}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the first sentence of each command whole: the formatter breaks lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._sentence(name)) for name in self.list_commands(ctx)])
+
+    def _sentence(self, name: str) -> str:
+        return self.commands[name].get_short_help_str(SENTENCE_MAX)
 
     def _elsewhere(self, ctx: click.Context, name: str) -> str:
         """Return what to say of a command that a group of this one has; '' if none has it."""
@@ -58,14 +67,8 @@ class LazyGroup(Group):
         found: click.Command = getattr(importlib.import_module(_full(module)), attribute)
         return found
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.commands.get(name)
-            text = command.get_short_help_str() if command is not None else self.places[name][1]
-            rows.append((name, text))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def _sentence(self, name: str) -> str:
+        return self.places[name][1] if name in self.places else super()._sentence(name)
 
 
 def lazy_group(places: Commands, **settings: Any) -> Callable[[Callable[..., Any]], LazyGroup]:

@@ -150,8 +150,9 @@ def one_line(error: BaseException) -> str:
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "kraftfast"
     if isinstance(error, click.exceptions.NoSuchOption):
-        near = error.possibilities or ()
-        text = f"there is no option {error.option_name}{did_you_mean(error.option_name, near)}"
+        params = () if context is None else context.command.get_params(context)
+        known = [name for each in params for name in (*each.opts, *each.secondary_opts)]
+        text = f"there is no option {error.option_name}{did_you_mean(error.option_name, known)}"
     elif isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, KraftfastError):

@@ -31,9 +31,21 @@ def refuse_without_space(parent: str | None, need_bytes: int) -> None:
     free = found.f_bavail * found.f_frsize
     if need_bytes > free:
         raise DiskFull(
-            f"the logs of all replicas need {need_bytes / 1e6:,.0f} MB: "
-            f"{place} has {free / 1e6:,.0f} MB of free space"
+            f"the logs of all replicas need {size_text(need_bytes)}: "
+            f"{place} has {size_text(free)} of free space"
         )
+
+
+def size_text(size: int) -> str:
+    """Return a size in MB, a small one in kB or bytes.
+
+    >>> size_text(16_500), size_text(2_000_000)
+    ('16 kB', '2 MB')
+    """
+    for unit, of in (("MB", 1_000_000), ("kB", 1000)):
+        if size >= of:
+            return f"{size / of:,.0f} {unit}"
+    return f"{size} bytes"
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def latency(
     samples: tuple[str, ...], slices: int, picture: str | None, master: str, memory: str,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Percentiles of each stage on each replica, of what ``bench ... --samples FILE`` wrote."""
+    """Percentiles of each stage on each replica, of what a bench wrote with ``--samples FILE``."""
     from kraftfast.bench.load import SAMPLES_MIN
     from kraftfast.cli.show import put, table
     from kraftfast.spark import told

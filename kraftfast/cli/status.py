@@ -28,7 +28,7 @@ def status(directory: str, as_json: bool) -> None:
     """
     from kraftfast.client.local import ask
     from kraftfast.connected import directories_of
-    from kraftfast.errors import NoQuorum, PeerGone, TimedOut
+    from kraftfast.errors import NoQuorum, PeerGone, TimedOut, raise_if_scarce
     from kraftfast.node.storage.replacing import fault_of
 
     statuses: dict[int, dict[str, Any]] = {}
@@ -37,6 +37,7 @@ def status(directory: str, as_json: bool) -> None:
         try:
             statuses[id] = ask(place, {"kind": "status"})
         except (PeerGone, TimedOut) as error:
+            raise_if_scarce(error, "cannot reach a replica")
             missing[id] = str(error)
     for id in missing if statuses else ():
         missing[id] = fault_of(os.path.join(directory, str(id))) or missing[id]

@@ -84,7 +84,7 @@ def check_terminal() -> None:
 def looked_at(
     directory: str | None, servers: str | None, timeout: float, undo: ExitStack
 ) -> Callable[[], list[Sample]]:
-    """Return what looks at the replicas. Raises NoQuorum if none runs, NotFormatted."""
+    """Return what looks at the replicas. Raises NoQuorum, NotFormatted, StorageError."""
     from kraftfast.errors import NoQuorum
     from kraftfast.live.pages import Pages
     from kraftfast.live.remote import RemotePages
@@ -96,6 +96,8 @@ def looked_at(
     assert directory is not None
     pages = undo.enter_context(Pages(directory))
     if not any(sample.up for sample in pages.samples()):
+        if pages.lack is not None:
+            raise pages.lack
         raise NoQuorum(f"no replica of {directory} runs")
     return pages.samples
 

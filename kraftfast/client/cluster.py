@@ -25,6 +25,7 @@ from kraftfast.errors import (
     RequestRefused,
     TimedOut,
     UnsupportedVersion,
+    raise_if_scarce,
 )
 from kraftfast.types import METADATA_PARTITION, ZERO_UUID, address_from_text, address_text
 from kraftfast.wire.messages import ApiKey, MetadataRequest
@@ -112,7 +113,8 @@ class Cluster:
         """Return a connection to the leader. ``deadline``: by the clock of its host.
 
         Raises NotLeader (no server leads at the moment), NoQuorum (no server answers), Full (the
-        leader has no room for a connection), RequestRefused (the topic is another one). A server of
+        leader has no room for a connection), RequestRefused (the topic is another one),
+        OutOfResources (this process has no descriptors, say). A server of
         another cluster is passed over, as one that does not answer; InconsistentClusterId if no
         other server answers, or another one names it as leader.
         """
@@ -129,6 +131,7 @@ class Cluster:
             try:
                 connection = self.reach(address, self._attempt(deadline))
             except UNREACHABLE as error:
+                raise_if_scarce(error, "cannot reach the quorum")
                 problems.append(str(error))
                 if isinstance(error, Refused):
                     refused[address] = str(error)
@@ -197,7 +200,7 @@ class Cluster:
                 self.cluster_id = cluster_id
             elif cluster_id != self.cluster_id:
                 raise InconsistentClusterId(
-                    f"{address[0]}:{address[1]} belongs to cluster {cluster_id}, "
+                    f"{address_text(*address)} belongs to cluster {cluster_id}, "
                     f"not {self.cluster_id}"
                 )
 
@@ -275,6 +278,7 @@ class RemoteConnector:
             raise NoQuorum(f"the leader does not take what this client sends: {error}") from None
         except OSError as error:
             connection.close()
+            raise_if_scarce(error, "cannot reach the quorum")
             raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         except BaseException:
             connection.close()

@@ -12,6 +12,7 @@ from kraftfast import forks, limits
 from kraftfast.client.host import HOST, Host
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
 from kraftfast.types import Address as Address
+from kraftfast.types import address_text
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.notation import Versions
@@ -174,4 +175,4 @@ class Connection:
 
 
 def _text(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
+    return address_text(*address)

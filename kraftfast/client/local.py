@@ -30,6 +30,7 @@ from kraftfast.errors import (
     PeerGone,
     RecordsRefused,
     TimedOut,
+    raise_if_scarce,
 )
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
@@ -43,6 +44,7 @@ RING_BYTES_MAX = 32 * 1024 * 1024
 CONNECT_TIMEOUT_S = 1.0
 RING_OVERHEAD = 4096
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
+UNREACHED = "cannot reach the quorum"
 
 
 class Refused(PeerGone):
@@ -75,7 +77,8 @@ class LocalConnector:
         """Return a ring to the leader that takes records of ``record_bytes``.
 
         Another quorum's replica is passed over. Raises NotLeader (no replica leads now), NoQuorum
-        (no replica runs), InconsistentClusterId (those that run are others'), Full, PeerGone.
+        (no replica runs), InconsistentClusterId (those that run are others'), Full, PeerGone,
+        OutOfResources (this process has no descriptors, say).
         """
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
@@ -90,6 +93,7 @@ class LocalConnector:
                 place = self.directories[id]
                 answer = self._offer(place, ring_bytes, self._attempt(deadline))
             except (PeerGone, InconsistentClusterId) as error:
+                raise_if_scarce(error, UNREACHED)
                 problems.append(str(error))
                 if isinstance(error, InconsistentClusterId):
                     foreign = error
@@ -106,6 +110,8 @@ class LocalConnector:
             except OSError as error:
                 for each in answer:
                     each.close()
+                del answer, each  # whoever keeps the error keeps this frame
+                raise_if_scarce(error, UNREACHED)
                 raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         if refusals:
             raise Full(refusals[0])

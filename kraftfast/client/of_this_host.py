@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.quorum import Quorum
 from kraftfast.client.timing import deadline_after
-from kraftfast.errors import PeerGone, TimedOut
+from kraftfast.errors import PeerGone, TimedOut, loading, raise_if_scarce
 
 if TYPE_CHECKING:
     from kraftfast.client.consumer.consumer import Consumer
     from kraftfast.client.host import Host
     from kraftfast.client.local import Watch
+
+
+@contextmanager
+def _not_for_lack_of_descriptors() -> Iterator[None]:
+    """Raise OutOfResources instead of PeerGone where this process is what lacks something."""
+    try:
+        yield
+    except PeerGone as error:
+        raise_if_scarce(error, "cannot reach a replica")
+        raise
 
 
 class QuorumOfThisHost(Quorum):
@@ -50,7 +62,8 @@ class QuorumOfThisHost(Quorum):
         ``follow``: wait for more at the end. ``replica``: only what this one knows to be committed.
         Raises NoQuorum if none runs within ``timeout`` seconds.
         """
-        from kraftfast.client.consumer.consumer import Consumer
+        with loading():
+            from kraftfast.client.consumer.consumer import Consumer
 
         self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
@@ -66,11 +79,16 @@ class QuorumOfThisHost(Quorum):
         )
 
     def status(self, id: int) -> dict[str, Any]:
-        """Ask replica ``id`` for its status, for 5 s. Raises PeerGone, TimedOut, InvalidOption."""
-        from kraftfast.client.local import ask
+        """Ask replica ``id`` for its status, for 5 s.
+
+        Raises PeerGone, TimedOut, InvalidOption, OutOfResources.
+        """
+        with loading():
+            from kraftfast.client.local import ask
 
         self._check_open()
-        return ask(self.directories[id], {"kind": "status"}, host=self._host)
+        with _not_for_lack_of_descriptors():
+            return ask(self.directories[id], {"kind": "status"}, host=self._host)
 
     def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
         """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
@@ -78,13 +96,16 @@ class QuorumOfThisHost(Quorum):
         ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
         answer knows of it. Arguments and answer are what MessagePack carries, 16 MiB at most.
         Raises RequestRefused with what the state machine raised, or where its answer is larger
-        (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone.
+        (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone;
+        OutOfResources where this process has no descriptors left.
         """
-        from kraftfast.client.questions import query
+        with loading():
+            from kraftfast.client.questions import query
 
         self._check_open()
         at_least = whole_number("at_least", at_least, -1, OFFSET_MAX)
-        return query(self.directories[id], args, at_least, timeout, self._host)
+        with _not_for_lack_of_descriptors():
+            return query(self.directories[id], args, at_least, timeout, self._host)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Return the status of every replica that answers, by id. Raises Closed."""
@@ -105,10 +126,12 @@ class QuorumOfThisHost(Quorum):
 
     def watch(self, id: int) -> Watch:
         """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""
-        from kraftfast.client.local import Watch
+        with loading():
+            from kraftfast.client.local import Watch
 
         self._check_open()
-        return Watch(self.directories[id], self.cluster_id, self._host)
+        with _not_for_lack_of_descriptors():
+            return Watch(self.directories[id], self.cluster_id, self._host)
 
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
         """Return an end offset: below it stands all that was committed before the call.
@@ -118,8 +141,9 @@ class QuorumOfThisHost(Quorum):
         """
         if replica is None:
             return self.admin().read_barrier(timeout=timeout)
-        from kraftfast.client.admin.admin_ways import LocalWay
-        from kraftfast.client.consumer.read_barriers import barrier_by
+        with loading():
+            from kraftfast.client.admin.admin_ways import LocalWay
+            from kraftfast.client.consumer.read_barriers import barrier_by
 
         self._check_open()
         host, directories = self._host, {replica: self.directories[replica]}

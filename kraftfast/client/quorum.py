@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from kraftfast import limits
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.timing import deadline_after
-from kraftfast.errors import Closed, LocalError
+from kraftfast.errors import Closed, LocalError, loading
 from kraftfast.forks import Birthplace, Unique
 
 if TYPE_CHECKING:
@@ -114,14 +114,13 @@ class Quorum(Unique, ABC):
         ``none``. ``compression_level``: zstd has 1 to 22, lz4 0 to 16, gzip 1 to 9; None: 3, 0, 6.
 
         Raises InvalidOption; UnsupportedCodec where a codec's package is not installed; NoQuorum if
-        no leader is found in time, or if it takes no more producers; ProducerFenced, Closed,
-        WrongProcess.
+        no leader is found in time, or if it takes no more producers; OutOfResources where this
+        process has no descriptors left; ProducerFenced, Closed, WrongProcess.
         """
-        from kraftfast.client.producer.producer import (
-            Producer,
-        )  # not before replicas are being started
-        from kraftfast.client.producer.sender import WINDOW_BATCHES_MAX
-        from kraftfast.record.compression import compressor_of
+        with loading():  # not before replicas are being started
+            from kraftfast.client.producer.producer import Producer
+            from kraftfast.client.producer.sender import WINDOW_BATCHES_MAX
+            from kraftfast.record.compression import compressor_of
 
         self._check_open()
         batch_bytes = whole_number("batch_bytes", batch_bytes, limits.BATCH_BYTES_LEAST, OFFSET_MAX)
@@ -169,9 +168,8 @@ class Quorum(Unique, ABC):
         ``async with`` it, or ``await`` it: the search for a leader is waited for there. Raises
         InvalidOption; LocalError where no loop runs.
         """
-        from kraftfast.client.producer.aio import (
-            AsyncProducer,
-        )  # with asyncio, which few programs need
+        with loading():  # with asyncio, which few programs need
+            from kraftfast.client.producer.aio import AsyncProducer
 
         deadline_after(timeout)  # refused before there is a producer to close
         check_loop_runs()

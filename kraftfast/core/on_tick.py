@@ -399,7 +399,7 @@ def beat(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     for observer in list(leader.observers.values()):
         if now_ms - observer.last_heard_ms >= limits.OBSERVER_AGE_MS_MAX:
             leader.forget(observer)
-    expire(leader, now_ms)
+    expire(leader, state.log.end_offset, now_ms)
 
 
 def parked_due_ms(state: ReplicaState, leader: Leader) -> int:

@@ -50,10 +50,11 @@ class FramedSocket:
         except OSError as error:
             if sock is not None:
                 sock.close()
-            raise PeerGone(f"cannot reach {place}: {error}") from None
+            raise PeerGone(f"cannot reach {address_text(*place[:2])}: {error}") from None
         if code not in (0, errno.EINPROGRESS):
             sock.close()
-            raise PeerGone(f"cannot reach {place}: {errno.errorcode.get(code, code)}")
+            why = errno.errorcode.get(code, code)
+            raise PeerGone(f"cannot reach {address_text(*place[:2])}: {why}")
         return framed
 
     def connect_error(self) -> int:

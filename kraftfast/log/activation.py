@@ -59,7 +59,7 @@ def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segme
     spare.file.readmit()
     disk.sync_directory(path)
     segment = Segment(spare.file, base_offset, spare.capacity)
-    segment.note_reserved(spare.reserved, spare.zeroed)
+    segment.note_spare(spare)
     return segment
 
 

@@ -14,6 +14,7 @@ import struct
 
 from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
+from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
 TMP_SUFFIX = ".tmp"
@@ -102,11 +103,6 @@ class StoredFile:
             self.close()
 
 
-def _open_now(path: str, flags: int) -> int:
-    """Open a file without waiting: a FIFO in its place must not block the caller."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 class Disk:
     """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``.
 
@@ -165,11 +161,17 @@ class Disk:
         """Open a file that must be written, with the last descriptor if need be."""
         self._refill()
         try:
-            return os.open(self.at(path), flags | os.O_CLOEXEC, 0o600)
+            return self._open_now(path, flags)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spend():
                 raise
-            return os.open(self.at(path), flags | os.O_CLOEXEC, 0o600)
+            return self._open_now(path, flags)
+
+    def _open_now(self, path: str, flags: int) -> int:
+        """Open a regular file, or a directory. Raises OSError, ForeignDirectory."""
+        if flags & os.O_DIRECTORY:
+            return os.open(self.at(path), flags | os.O_CLOEXEC)
+        return open_regular(self.at(path), flags, path)
 
     def check_held(self, path: str) -> None:
         """Check that ``path`` still leads to the directory that is held. Raises StorageError."""
@@ -242,7 +244,7 @@ class Disk:
     def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
         """Return the whole of a small file. Raises ``FileNotFoundError`` if there is none."""
         try:
-            with open(self.at(path), "rb", opener=_open_now) as file:
+            with open(self._open_now(path, os.O_RDONLY), "rb") as file:
                 data = file.read(bytes_max + 1)
         except FileNotFoundError:
             raise
@@ -290,8 +292,7 @@ class Disk:
     def reserve_rewrite(self, path: str) -> None:
         """Hold the space of one :meth:`rewrite_file` as far as there is any."""
         with contextlib.suppress(OSError):
-            tmp = self.at(path + TMP_SUFFIX)
-            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = self._open_now(path + TMP_SUFFIX, os.O_WRONLY | os.O_CREAT)
             try:
                 if not os.fstat(fd).st_size:
                     os.write(fd, bytes(PAGE_BYTES))
@@ -311,7 +312,7 @@ class Disk:
     def open_file(self, path: str) -> StoredFile:
         """Open a file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
         try:
-            return StoredFile(path, os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC))
+            return StoredFile(path, self._open_now(path, os.O_RDONLY))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -375,7 +376,7 @@ class Disk:
     def open_to_read(self, path: str) -> int:
         """Open a file that may change meanwhile. Raises ``FileNotFoundError`` if there is none."""
         try:
-            return os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC)
+            return self._open_now(path, os.O_RDONLY)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -406,8 +407,7 @@ class Disk:
     def create_segment(self, path: str, capacity: int) -> SegmentFile:
         """Create a sparse file of ``capacity`` bytes (not prepared), mapped writable."""
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            fd = os.open(self.at(path), flags, 0o600)
+            fd = self._open_now(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         except OSError as error:
             raise storage_error("cannot create", path, error) from None
         try:
@@ -421,8 +421,7 @@ class Disk:
     def open_segment(self, path: str, writable: bool) -> SegmentFile:
         """Open an existing file, mapped as long as it is now."""
         try:
-            flags = os.O_RDWR if writable else os.O_RDONLY
-            fd = os.open(self.at(path), flags | os.O_CLOEXEC)
+            fd = self._open_now(path, os.O_RDWR if writable else os.O_RDONLY)
             size = os.fstat(fd).st_size
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
@@ -435,7 +434,7 @@ class Disk:
         exclude each other, and closing another descriptor of the file does not lose it.
         """
         try:
-            fd = os.open(self.at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = self._open_now(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
@@ -451,7 +450,7 @@ class Disk:
     def is_locked(self, path: str) -> bool:
         """Return whether a process holds a lock file; nothing is changed."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:

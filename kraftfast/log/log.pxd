@@ -39,7 +39,7 @@ cdef class Log:
     cdef int64_t retry_ms                 # no new epoch before, after a full disk
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
-    cdef str checkpoint_path
+    cdef readonly str checkpoint_path
     cdef bint writes                      # whether all batches are written
     cdef kf_stage staged                  # where batches are put together to be written
     cdef kf_stage *stage                  # it, or NULL: they are stored through the map

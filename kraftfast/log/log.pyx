@@ -236,7 +236,7 @@ cdef class Log:
         A memory log stores batches where pages were made. It writes all others, and those of a used
         file, whose pages may have left memory.
         """
-        cdef bint made = self.active.position + size <= self.active.zeroed and not self.active.key
+        cdef bint made = self.active.position + size <= self.active.zeroed and not self.active.used
         self.stage = NULL if made and not self.writes else &self.staged
         return self.active.place(self.stage)
 
@@ -292,7 +292,7 @@ cdef class Log:
         assert segment.page != NULL
         name = segment_name(segment.base_offset) + LOG_SUFFIX
         segment.file.rename(self.disk, os.path.join(self.path, name))
-        segment.note_reserved(spare.reserved, spare.zeroed)
+        segment.note_spare(spare)
         segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)

@@ -13,7 +13,7 @@ from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.log.small_files import epoch_checkpoint, marks
 from kraftfast.log.small_files.draft import Draft
 from kraftfast.log.snapshots.newest_snapshot import clip
-from kraftfast.log.trimming import remove, unlink_indexes
+from kraftfast.log.trimming import remove
 from kraftfast.log.snapshots.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
 
@@ -25,7 +25,8 @@ def delete_before(Log log not None, int64_t offset) -> int:
     """Let the log begin at ``offset``, where a snapshot ends; returns the bytes given up.
 
     Segments wholly below go: their files to the nursery when no process maps them, else they are
-    unlinked. Each is gone for certain before the next one goes: a crash leaves no gap.
+    unlinked. Each is gone for certain before the next one goes: a crash leaves no gap, and after
+    a StorageError ``log.failed`` is set, or the next call would leave one (D25).
     """
     cdef Segment segment
     cdef int64_t freed = 0
@@ -39,19 +40,13 @@ def delete_before(Log log not None, int64_t offset) -> int:
     log.log_start_offset = offset
     log.flushed_end_offset = max(log.flushed_end_offset, offset)  # durability=memory alone
     while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
-        segment = log.segments[0]
+        segment = log.segments.pop(0)
         freed += segment.position
-        log.nursery.release(segment)
-        if segment.page != NULL:
-            kf_generation_bump(segment.page)
-        log.segments.pop(0)
-        unlink_indexes(log, segment)
-        if log.nursery.takes_files() and segment.file.exclude():
-            log.nursery.recycle(segment)
-        else:
-            log.disk.unlink(segment.file.path)
-            segment.close()
-        log.sync_names()
+        try:
+            remove(log, segment, recycle=True, page=True)
+        except StorageError as error:
+            log.failed = log.failed or error
+            raise
     _drop_old_epochs(log)
     return freed
 
@@ -59,10 +54,12 @@ def delete_before(Log log not None, int64_t offset) -> int:
 cdef _drop_old_epochs(Log log):
     """Drop epochs that ended at or before the first segment; the one in force there starts there.
 
-    On a full disk they stay until the next time: a start passes over what lies before the log.
+    A start passes over what lies before the log, so the checkpoint is written only if it gets
+    shorter (and at the close): appends wait for that. On a full disk all stay until the next time.
     """
     kept = clip(log.epochs, log.segments[0].base_offset, log.end_offset)
-    if kept == log.epochs:
+    if len(kept) == len(log.epochs):
+        log.epochs = kept
         return
     try:
         log.rewrite(log.checkpoint_path, epoch_checkpoint.encode(kept))
@@ -109,7 +106,7 @@ cdef _replace_all(Log log, start, bytes producers, list drafts, spare):
     log.trims.stop()
     log.truncations += 1
     for segment in reversed(log.segments):  # the newest first: what is left is a prefix
-        remove(log, segment)
+        remove(log, segment, recycle=True)
     log.segments = []
     log.log_start_offset = log.end_offset = log.flushed_end_offset = offset
     log.start_epoch = log.last_epoch = epoch

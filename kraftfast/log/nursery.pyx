@@ -46,7 +46,7 @@ cdef extern from "nursery.h":
 
 WORK = ("reserve", "zero", "populate", "sync")
 """As in cext/nursery.h."""
-RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
+RECYCLED_MAX = 3  # freed files that wait to be used again; one is made ready at a time
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
@@ -144,16 +144,16 @@ class Spare:
     """
 
     # file: a SegmentFile in the nursery. reserved: bytes from the start that may be stored into.
-    # zeroed: those whose blocks were written. key: of a file that is used again, or 0. paged: it
-    # was not trimmed. stage: what comes next.
+    # zeroed: those whose blocks were written. key: of this life of the file, or 0. used: it had
+    # another one. paged: it was not trimmed since. stage: what comes next.
 
     BLOCKS, PAGE, DRAFTED, SEALED, READY = range(5)
 
-    def __init__(self, file, capacity, stride, generation, key=0, paged=False):
+    def __init__(self, file, capacity, stride, generation, key=0, used=False, paged=False):
         self.file, self.capacity, self.generation = file, capacity, generation
-        self.key, self.paged = key, paged
+        self.key, self.used, self.paged = key, used, paged
         self.wanted = min(page_end(stride), capacity)
-        if key:  # all of it, and its last page unless that is there with its words
+        if used:  # all of it, and its last page unless that is there with its words
             self.wanted = capacity if paged else capacity + PAGE_BYTES
         self.reserved = self.zeroed = 0
         self.stage = Spare.BLOCKS
@@ -171,7 +171,7 @@ class Spare:
         cdef Segment segment
         if self.stage == Spare.BLOCKS:
             self.reserved = min(self.wanted, self.capacity)
-            self.zeroed = self.capacity if self.key else 0
+            self.zeroed = self.capacity if self.used else 0
             if self.paged:
                 had_key = take_in(Segment(self.file, 0, self.capacity), self.key)
                 self.stage = Spare.READY if had_key else Spare.SEALED
@@ -214,7 +214,6 @@ class Nursery:
 
     def __init__(self, disk, path, preparer, settings):
         self.disk, self.path, self.preparer, self.how = disk, path, preparer, settings.how
-        self.use_again = settings.use_again
         self.segment_bytes, self.capacity = settings.segment_bytes, settings.capacity
         self.stride_max = min(settings.stride_bytes, self.capacity)
         self.first = min(self.stride_max, max(settings.prepare_bytes, PREPARE_PIECE_BYTES))
@@ -258,6 +257,11 @@ class Nursery:
             except StorageError as error:  # no space, no descriptors: refuse work, and go on later
                 self.note_error(error, now_ms)
         return self._working_on is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the log takes so much that it would wait for work that is not for it."""
+        return self.pace > AHEAD_PACE_MAX
 
     @property
     def flushes(self) -> int:
@@ -304,9 +308,9 @@ class Nursery:
             raise
         limit = min(segment.capacity, page_end(max(self.segment_bytes, segment.position)))
         end = segment.position + max(ahead, self.stride)
-        end = segment.capacity if segment.key else min(limit, page_end(end))
+        end = segment.capacity if segment.used else min(limit, page_end(end))
         segment.file.reserve(max(segment.position, segment.reserved), end)
-        segment.note_reserved(end, segment.capacity if segment.key else 0)
+        segment.note_reserved(end, segment.capacity if segment.used else 0)
         if segment.zeroed < end:
             segment.file.prepare(segment.position, end, self.how)
             segment.zeroed = end
@@ -330,7 +334,7 @@ class Nursery:
 
     def takes_files(self) -> bool:
         """Return whether a freed segment's file may be recycled."""
-        return self.use_again and len(self.recycled) < RECYCLED_MAX
+        return len(self.recycled) < RECYCLED_MAX
 
     def recycle(self, segment):
         """Take in a freed segment's file that no process maps: it keeps its blocks.
@@ -444,7 +448,7 @@ class Nursery:
             if self.spare.stage != Spare.READY:
                 self._ask(self.spare, self.spare.file, *self.spare.next_work())
                 return
-        if self.pace > AHEAD_PACE_MAX:
+        if self.is_busy:
             return
         start, end = self._ahead(active, head, stride)
         if self.how == "mapped":
@@ -468,18 +472,19 @@ class Nursery:
         self.preparer.ask(file, work, start, end)
 
     def _make_spare(self):
-        generation, key, paged = 1, 0, False
-        if self.recycled:
+        generation, key, used, paged = 1, 0, bool(self.recycled), False
+        if used or self.how == "mapped":  # with a key from its first life on it needs no sync later
+            key = self.disk.secret(KF_KEY_MAX)
+        if used:
             file, paged = self.recycled[0]
             generation += Segment(file, 0, max(file.size, PAGE_BYTES) - PAGE_BYTES).generation()
-            key = self.disk.secret(KF_KEY_MAX)
             file.resize(self.capacity + PAGE_BYTES)
             self.recycled.pop(0)
         else:
             self._serial += 1
             path = os.path.join(self.path, f"spare-{self._serial}")
             file = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
-        self.spare = Spare(file, self.capacity, self.stride, generation, key, paged)
+        self.spare = Spare(file, self.capacity, self.stride, generation, key, used, paged)
 
 
 def do_now(file, what, start, end):

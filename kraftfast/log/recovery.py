@@ -73,13 +73,11 @@ class Settings:
 
     ``stride_bytes``: how far ahead of the head to prepare under load; less while little was
     appended. ``prepare_bytes``: how far before the log is opened. ``how``: ``written`` (64 KiB
-    pieces, for durable logs) or ``mapped`` (for memory ones). ``use_again``: whether files of
-    segments that were given up become new ones. Such a file is synced before (D10), with all that
-    was stored in it: a log that is never flushed does better with new ones. Raises InvalidOption.
+    pieces, for durable logs) or ``mapped`` (for memory ones). Raises InvalidOption.
     """
 
     __slots__ = ("segment_bytes", "segment_ms", "stride_bytes", "prepare_bytes", "producers_max",
-                 "how", "use_again")  # fmt: skip
+                 "how")  # fmt: skip
 
     def __init__(
         self,
@@ -90,7 +88,6 @@ class Settings:
         prepare_bytes: int = limits.PREPARE_BYTES,
         producers_max: int = limits.PRODUCERS,
         how: str = "written",
-        use_again: bool = True,
     ) -> None:
         if not limits.PAGE_BYTES <= segment_bytes <= limits.SEGMENT_BYTES_MAX:
             raise InvalidOption(f"segment bytes out of range: {segment_bytes}")
@@ -98,7 +95,7 @@ class Settings:
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {how!r}")
         self.segment_bytes, self.segment_ms = segment_bytes, segment_ms
         self.stride_bytes, self.prepare_bytes = stride_bytes, prepare_bytes
-        self.producers_max, self.how, self.use_again = producers_max, how, use_again
+        self.producers_max, self.how = producers_max, how
 
     @property
     def capacity(self) -> int:
@@ -339,11 +336,12 @@ class Recovery:
         )
 
     def _stored_epochs(self) -> list[tuple[int, int]] | None:
-        try:
-            file = os.path.join(self.path, epoch_checkpoint.NAME)
-            return epoch_checkpoint.decode(self.disk.read_file(file), file)
-        except FileNotFoundError:
+        file = os.path.join(self.path, epoch_checkpoint.NAME)
+        if not self.disk.exists(file):
             return None
+        data = self.disk.read_file(file)
+        try:
+            return epoch_checkpoint.decode(data, file)
         except ForeignDirectory:
             if self.directory.adopted:
                 raise

@@ -89,7 +89,8 @@ cdef class Segment:
     cdef readonly uint64_t prepared       # bytes from the start that may be stored into now
     cdef readonly uint64_t reserved       # >= prepared: bytes that have their blocks
     cdef public uint64_t zeroed           # bytes whose blocks were written, or pages made
-    cdef readonly uint64_t key            # of a file that is used again; 0: zeros behind
+    cdef readonly uint64_t key            # of this life of the file; 0: zeros behind
+    cdef readonly bint used                 # anything may stand behind the batches
     cdef readonly uint64_t voucher        # of the batches, under the key
     cdef readonly uint64_t flushed_position   # <= position: bytes on disk for certain
     cdef uint8_t *page                    # the file's last page; NULL: trimmed

@@ -56,6 +56,7 @@ cdef class Segment:
         if file.base != NULL and file.size >= capacity + KF_PAGE_BYTES and is_prepared(file):
             self.page = file.base + file.size - KF_PAGE_BYTES
             self.key = kf_key_load(self.page)
+        self.used = self.key != 0
         self.voucher = KF_VOUCHER_START if self.key else 0
 
     def __dealloc__(self):
@@ -146,6 +147,11 @@ cdef class Segment:
         if self.page != NULL:
             kf_prepared_store(self.page, self.reserved)
             self.mark_end()
+
+    def note_spare(self, spare):
+        """Note what was prepared of a file that the nursery made or took in."""
+        self.used = spare.used
+        self.note_reserved(spare.reserved, spare.zeroed)
 
     def hold_back(self, uint64_t upto):
         """Store nothing beyond: zeros are being written there."""
@@ -299,8 +305,7 @@ cdef class Segment:
         assert end <= self.position
         self.end_offset, self.position, self.last_epoch = self.base_offset, 0, -1
         self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = -1
-        self.index_count = self.times_count = 0
-        self.bytes_since_index = 0
+        self.index_count = self.times_count = self.bytes_since_index = 0
         self.voucher = KF_VOUCHER_START if self.key else 0
         while self.position < end:  # rebuilt from the headers: right by construction
             fault = kf_batch_parse(self.file.base + self.position, end - self.position, &h)
@@ -309,12 +314,8 @@ cdef class Segment:
         self.flushed_position = flushed
 
     def clear_dirt(self) -> int:
-        """Write zeros from ``position`` to where anything was stored.
-
-        Returns how many bytes it took.
-        """
-        cdef uint64_t start = self.position, end = self.dirty_end
-        cdef uint64_t cleared
+        """Write zeros from ``position`` to where anything was stored; return how many bytes."""
+        cdef uint64_t start = self.position, end = self.dirty_end, cleared
         with nogil:
             cleared = kf_zero_dirty(self.file.base, start, end)
         self.dirty_end = self.position
@@ -382,7 +383,7 @@ cdef class Segment:
 
     def drop_page(self):
         """Drop the page of a file about to be trimmed: what lies behind the batches is over."""
-        self.page, self.key = NULL, 0
+        self.page, self.key, self.used = NULL, 0, False
         self.prepared = self.reserved = self.zeroed = self.position
 
     def blank(self):

@@ -1,7 +1,8 @@
 """Trim rolled segments to Kafka's files with indexes, cut them, or remove them.
 
-A trim is put off while a process maps the segment and while the disk is full: appends never depend
-on it, and a segment that stays prepared is trimmed at the next start.
+A trim is put off while a process maps the segment, while the disk is full, and while the log takes
+much: appends never depend on it, but their flushes wait while it waits for the disk, and retention
+uses the file again as it is. A segment that stays prepared is trimmed at the next start.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 from kraftfast.errors import DiskFull
 from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
-from kraftfast.log.small_files import marks
+from kraftfast.log.small_files import epoch_checkpoint, marks
 
 RETIRE_MS = 5
 """The pause between the steps of a trim, each of which waits for the disk."""
 REST_MS = 20 * RETIRE_MS
 """The pause until rolled segments are looked at again."""
+UNTRIMMED_MAX = 16
+"""So many rolled segments stay prepared while the log takes much."""
 RETRY_MS = 500
 """The pause after which a trim or an epoch checkpoint that found no space is retried."""
 
@@ -39,6 +42,9 @@ class Trims:
             return
         self.due_ms = now_ms + RETIRE_MS
         if self.steps is None:
+            if log.nursery.is_busy and untrimmed(log) <= UNTRIMMED_MAX:
+                self.due_ms = now_ms + REST_MS
+                return
             self.steps = retire_steps(log)
         try:
             if next(self.steps, None) is None:
@@ -62,6 +68,11 @@ def retire(log: Any) -> int:
     except DiskFull:
         pass
     return trimmed
+
+
+def untrimmed(log: Any) -> int:
+    """Return how many rolled segments are prepared."""
+    return sum(segment.has_page for segment in log.segments[:-1])
 
 
 def retire_steps(log: Any) -> Iterator[str]:
@@ -115,6 +126,8 @@ def close(log: Any, wait_s: float) -> None:
             assert log.flushed_end_offset == log.end_offset, "D18: named before it is on disk"
             marks.write(log.disk, log.path, marks.DURABLE_END, (log.end_offset, log.last_epoch))
             trim_all(log, wait_s)
+            if log.segments[0].base_offset:  # the first epoch starts with it, since retention
+                log.rewrite(log.checkpoint_path, epoch_checkpoint.encode(log.epochs))
             unlink_reserves(log.disk, log.path)
             log.sync_names()
     except DiskFull:
@@ -153,14 +166,34 @@ def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
         log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
-def remove(log: Any, segment: Segment) -> None:
-    """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
+def remove(log: Any, segment: Segment, recycle: bool = False, page: bool = False) -> None:
+    """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log.
+
+    ``recycle``: the nursery has the file if it takes one and no process maps this. ``page``: with
+    its last page, whose words must be true of the log that goes on: they say what was flushed.
+    """
     log.nursery.release(segment)
     segment.bump_generation()
     unlink_indexes(log, segment)
-    log.disk.unlink(segment.file.path)
+    if not page:
+        segment.drop_page()
+    if not (recycle and _recycled(log, segment)):
+        log.disk.unlink(segment.file.path)
+        segment.close()
     log.sync_names()
-    segment.close()
+
+
+def _recycled(log: Any, segment: Segment) -> bool:
+    """Return whether the nursery has the file. The new name may need space, of which the file has
+    some to give.
+    """
+    if not log.nursery.takes_files() or not segment.file.exclude():
+        return False
+    try:
+        log.nursery.recycle(segment)
+    except DiskFull:
+        return False
+    return True
 
 
 def unlink_indexes(log: Any, segment: Segment) -> None:

@@ -64,7 +64,7 @@ def begin_life(Segment segment not None, uint64_t key):
     cdef uint64_t at = 0
     assert segment.page != NULL and not kf_watermark_load(segment.page, &w)
     assert w.flushed.offset == segment.end_offset
-    segment.key, segment.voucher = key, KF_VOUCHER_START
+    segment.key, segment.voucher, segment.used = key, KF_VOUCHER_START, True
     while at < segment.position:
         fault = kf_batch_parse(segment.file.base + at, segment.position - at, &h)
         assert fault == KF_BATCH_OK

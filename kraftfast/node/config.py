@@ -147,7 +147,6 @@ class NodeConfig(msgspec.Struct, frozen=True):
             prepare_bytes=self.prepare_bytes,
             producers_max=self.producers_max,
             how="mapped" if durability == "memory" else "written",
-            use_again=durability != "memory",
         )
 
     def voter_set(self) -> VoterSet:

@@ -39,7 +39,7 @@ cdef class Idle:
 
     cpdef keep_awake(self)
     cpdef list poll(self)
-    cpdef list spin(self, int spin_us)
+    cpdef list spin(self, int spin_us, bint for_sockets=*)
     cpdef list sleep(self, int timeout_ms)
     cdef bint _news(self) noexcept nogil
     cdef list _list(self, epoll_event *events, int ready)

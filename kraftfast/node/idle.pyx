@@ -117,8 +117,10 @@ cdef class Idle:
             ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
         return self._list(events, ready)
 
-    cpdef list spin(self, int spin_us):
+    cpdef list spin(self, int spin_us, bint for_sockets=False):
         """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened.
+
+        ``for_sockets``: news comes by sockets. A yield may last as long as what others do.
 
         Else the [(fd, events)] that are ready; an empty list means a ring or the flusher.
         """
@@ -133,7 +135,7 @@ cdef class Idle:
                 if news:
                     break
                 i += 1
-                if i % EPOLL_EVERY == 0:
+                if for_sockets or i % EPOLL_EVERY == 0:
                     ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
                     if ready > 0:
                         break

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from kraftfast import limits
-from kraftfast.arguments import OFFSET_MAX, flag, one_of, replica_id, whole_number
+from kraftfast.arguments import OFFSET_MAX, flag, one_of, refuse, replica_id, whole_number
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.log.small_files.directory import DURABILITIES
 from kraftfast.node.state_machine import StateMachine, check_class, makes_snapshots
@@ -157,8 +157,10 @@ class SimulatedQuorum(Generic[M]):
     def wait(self, until: Callable[[], bool], *, timeout_ms: float = TIMEOUT_MS) -> None:
         """Let time pass until ``until()`` holds, which is called after every event.
 
-        Raises TimedOut after ``timeout_ms``; what the state machine raises.
+        Raises TimedOut after ``timeout_ms``; InvalidOption; what the state machine raises.
         """
+        if not callable(until):
+            refuse("until", "a function without arguments (advance() lets time pass)", until)
         if not (until() or self._run(timeout_ms, until)):
             raise TimedOut(f"it does not hold after {timeout_ms} ms of simulated time")
 

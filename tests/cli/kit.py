@@ -27,13 +27,15 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
 
-def run(*args: object, data: bytes | None = None, cwd: Path | None = None) -> Completed[bytes]:
+def run(
+    *args: object, data: bytes | None = None, cwd: Path | None = None, timeout: float = TIMEOUT_S
+) -> Completed[bytes]:
     """Run the program to its end; ``data`` is its stdin."""
     return subprocess.run(
         command(*args),
         input=data,
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout,
         cwd=cwd,
         env=environment(),
     )

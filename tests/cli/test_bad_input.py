@@ -203,6 +203,7 @@ def test_every_command_that_needs_something_is_named() -> None:
         (["demo", "--windw", "3"], "there is no option --windw; did you mean '--window'?"),
         (["log", "dump", "--jsn", "x"], "there is no option --jsn; did you mean '--json'?"),
         (["status", "--qqq"], "there is no option --qqq\n"),
+        (["quorum", "remove-controller", "--id", "1"], "did you mean '--controller-id'?"),
     ],
 )
 def test_the_nearest_name_is_told(

@@ -218,6 +218,8 @@ def test_a_plan_is_run_by_turns_and_compared(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     assert [each["measure"] for each in document["runs"]] == ["floor", "ours", "ours", "floor"]
     assert document["complete"] and document["runs"][1]["lines"][0]["verified"]
+    none = run("bench", "list", "--results", tmp_path / "none")
+    assert "No such file or directory" in fails(none, 3)
     (results / "cut.json").write_text("{")
     done = run("bench", "list", "--results", results)
     assert done.returncode == 0 and b"cut.json is no result" in done.stderr
@@ -388,3 +390,16 @@ def test_an_option_that_is_given_twice_is_refused(second: str, tmp_path: Path) -
     asked = ("bench", "matrix", "throughput", "--over", "record-size=100", "--over", second)
     assert "is given twice" in fails(run(*asked, "--results", tmp_path / "r"), 2)
     assert not (tmp_path / "r").exists()
+
+
+def test_before_the_first_result_there_is_a_list_without_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KRAFTFAST_RESULTS", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    done = run("bench", "list")
+    folder = tmp_path / "kraftfast" / "bench"
+    said = f"there is no result yet: {folder} is made by the first one\n".encode()
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, b"")
+    done = run("bench", "list", "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from kraftfast.log.small_files import marks
 from kraftfast.log.small_files.floor import FLOOR, write_floor
 from kraftfast.record.checksum import crc32c
 from kraftfast.types import OffsetAndEpoch
+from tests.cli.kit import fails, run
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, IN_USE, INPUT, Done, contents, edit
 from tests.log.kit import PAGE, Home, batch_of_size, fill
+
+FIFO_S = 20
 
 # --- verify ---------------------------------------------------------------------------------------
 
@@ -54,6 +58,26 @@ def test_verify_finds_damage_where_it_is(home: Home, kraftfast: Callable[..., Do
         done = kraftfast("log", "verify", place)
         assert done.code == CORRUPT and done.out == ""
         assert f"{second} is damaged at byte {at} (offset {first_offset + 1})" in done.err
+
+
+@pytest.mark.parametrize("command", [("log", "verify"), ("log", "dump"), ("storage", "inspect")])
+def test_a_fifo_in_place_of_a_segment_is_named_at_once(
+    home: Home, command: tuple[str, str]
+) -> None:
+    fill(home.open(), 1)
+    home.close()
+    (path,) = home.segment_paths()
+    os.unlink(path)
+    os.mkfifo(path)
+    text = f"{path} is a FIFO, and must be a regular file\n"
+    assert fails(run(*command, home.path, timeout=FIFO_S), FOREIGN).endswith(text)
+
+
+def test_a_fifo_in_place_of_a_quorums_description_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "quorum.json")
+    text = f"{tmp_path}/quorum.json is a FIFO, and must be a regular file\n"
+    for command in (("storage", "inspect"), ("status", "--dir"), ("consume", "--dir")):
+        assert fails(run(*command, tmp_path, timeout=FIFO_S), FOREIGN).endswith(text)
 
 
 def test_a_directory_of_replicas_names_them(home: Home, kraftfast: Callable[..., Done]) -> None:

@@ -58,6 +58,15 @@ def test_no_command_is_help() -> None:
         assert done.returncode == 0 and b"Commands:" in done.stdout, done
 
 
+def test_the_sentence_of_each_command_is_whole() -> None:
+    """Lists of commands cut it, and said "rates, stages,..."."""
+    for args in ([], ["bench"], ["log"], ["profile"], ["quorum"], ["spark"], ["storage"]):
+        out = CliRunner().invoke(root.cli, [*args, "--help"], obj={}).output
+        assert "..." not in out.partition("Commands:")[2], out
+    listed = " ".join(CliRunner().invoke(root.cli, ["log", "--help"], obj={}).output.split())
+    assert "dump Print what a file holds, as kafka-dump-log does: batches, index" in listed
+
+
 def test_unknown_options_and_commands() -> None:
     text = fails(run("demo", "--recrods", 1), 2)
     assert "--recrods" in text and "--records" in text and text.startswith("kraftfast demo: ")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,17 @@ import pytest
 
 from kraftfast import LocalQuorum
 from kraftfast.cli.storage import recover as storage_recover
-from kraftfast.errors import CorruptLog, ForeignDirectory
+from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at
+from kraftfast.log.recovery import Settings
 from kraftfast.log.small_files import marks
+from kraftfast.node.storage.recovering import make_sole_voter
 from kraftfast.node.storage.stored_replica import stored_replica
+from kraftfast.types import QuorumState
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 from tests.log.kit import Home, snapshot
+from tests.processes.kit import wait_until
 
 Command = Callable[..., Done]
 RECORDS = [b"record %d" % number for number in range(20)]
@@ -144,6 +149,60 @@ def test_a_log_that_stands_in_a_snapshot_is_as_long_as_its_end(
     assert kraftfast("log", "trim", quorum_left / str(id)).code == 0
     mark = marks.read(Disk(), str(quorum_left / str(id) / "__cluster_metadata-0"), "durable-end")
     assert mark == (found["end_offset"], found["last_epoch"])
+
+
+def test_a_directory_behind_a_link_is_held_by_the_process_that_starts_its_replica(
+    quorum_left: Path, tmp_path: Path, kraftfast: Command
+) -> None:
+    """Its replica may have just ended, and be about to start again: beside it nothing recovers."""
+    target = tmp_path / "disk"
+    (quorum_left / "1").rename(target)
+    (quorum_left / "1").symlink_to(target)
+    before = inspected(kraftfast, target)[1]
+    with LocalQuorum(quorum_left, restart=False) as quorum:
+        quorum.kill(1)
+        wait_until(lambda: not inspected(kraftfast, target)[1]["running"])
+        done = kraftfast("storage", "recover", target, "--yes")
+        assert done.code == IN_USE and f"another process holds {target}" in done.err
+        assert inspected(kraftfast, target)[1]["last_epoch"] < before["epoch"] + 999
+    assert kraftfast("storage", "recover", target, "--yes").code == 0
+
+
+def test_a_recovery_keeps_a_replica_behind_a_link_from_starting(
+    quorum_left: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "disk"
+    (quorum_left / "1").rename(target)
+    (quorum_left / "1").symlink_to(target)
+    stored = stored_replica(str(target))
+    with storage_recover.kept_stopped(stored, [stored]):
+        with LocalQuorum(quorum_left, restart=False) as quorum:
+            assert isinstance(quorum.supervisor.workers[1].error, DirectoryInUse)
+            assert quorum.supervisor.workers[1].process is None
+    with LocalQuorum(quorum_left, restart=False) as quorum:
+        assert quorum.supervisor.workers[1].process is not None
+
+
+def test_recover_is_refused_if_the_replica_ran_before_it_was_locked(quorum_left: Path) -> None:
+    """What was shown, and agreed to, is not what stands there now."""
+    path = quorum_left / "1"
+    stored = stored_replica(str(path))
+    shorter = replace(stored, end_offset=stored.end_offset - 1)
+    earlier = replace(stored, state=QuorumState(stored.state.epoch - 1))
+    state = path / "__cluster_metadata-0" / "quorum-state"
+    before = state.read_bytes()
+    for each in (shorter, earlier):
+        with pytest.raises(DirectoryInUse, match="was used since"):
+            make_sole_voter(each, (), Settings())
+        assert state.read_bytes() == before
+
+
+def test_a_replica_that_never_ran_is_recovered(tmp_path: Path, kraftfast: Command) -> None:
+    """It has no quorum-state, which is no fault of it."""
+    path = tmp_path / "quorum"
+    assert kraftfast("storage", "format", "--dir", path, "--voters", 3).code == 0
+    assert kraftfast("storage", "recover", path / "1", path / "3", "--yes").code == 0
+    assert [voter["id"] for voter in inspected(kraftfast, path / "1")[1]["voters"]] == [1]
 
 
 def test_what_was_recovered_goes_on_and_grows(quorum_left: Path, kraftfast: Command) -> None:

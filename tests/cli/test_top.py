@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import InvalidOption, NoQuorum
+from kraftfast.errors import InvalidOption, NoQuorum, OutOfResources
 from kraftfast.quorum import LocalQuorum
-from tests.cli.kit import TIMEOUT_S, command, environment
+from tests.cli.kit import TIMEOUT_S, command, environment, fails
 from tests.cli.logs import Done
 
 Run = Callable[..., Done]
@@ -60,6 +60,19 @@ def test_a_quorum_that_does_not_run(tmp_path: Path, kraftfast: Run) -> None:
         pass
     done = kraftfast("top", "--dir", tmp_path, "--once")
     assert done.code == NoQuorum.exit_code and f"no replica of {tmp_path} runs" in done.err
+
+
+@pytest.mark.processes
+def test_where_this_process_may_make_no_file(quorum_dir: Path) -> None:
+    """All replicas run; it is this process that cannot look at them."""
+    done = subprocess.run(
+        ["prlimit", "--fsize=512", *command("top", "--dir", quorum_dir, "--once")],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=environment() | {"PYTHONDONTWRITEBYTECODE": "1"},  # it would be cut short, and stay
+    )
+    text = fails(done, OutOfResources.exit_code)
+    assert "File too large: raise the limit of a file's size (ulimit -f unlimited)" in text
 
 
 def test_json_needs_once(tmp_path: Path, kraftfast: Run) -> None:

@@ -163,3 +163,8 @@ def test_a_directory_of_another_user(ring_quorum: LocalQuorum) -> None:
             os._exit(3)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_address_of_ipv6_is_told_as_it_is_typed() -> None:
+    with pytest.raises(NoQuorum, match=r"\[::1\]:1\b"):
+        kraftfast.connect([("::1", 1)], timeout=0.1)

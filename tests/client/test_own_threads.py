@@ -19,7 +19,15 @@ from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.own_threads import OwnThreads, _call_back_for_ever
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.tickets import Batch
-from kraftfast.errors import Closed, DiskFull, ErrorCode, NoQuorum, ProducerFenced, StorageError
+from kraftfast.errors import (
+    Closed,
+    DiskFull,
+    ErrorCode,
+    NoQuorum,
+    OutOfResources,
+    ProducerFenced,
+    StorageError,
+)
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import wait_until
@@ -78,7 +86,7 @@ def test_callbacks_outlive_whatever_one_raises(
 
 
 @pytest.mark.processes
-def test_without_descriptors_there_is_no_leader(
+def test_without_descriptors_a_producer_says_so(
     quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not an OSError: it would end whoever looks for one."""
@@ -93,8 +101,9 @@ def test_without_descriptors_there_is_no_leader(
     with monkeypatch.context() as patched:
         patched.setattr(KernelHost, "poller", staticmethod(refuse))
         while not refused:  # a busy server may not answer in time
-            with pytest.raises(NoQuorum):
+            with pytest.raises((NoQuorum, OutOfResources)) as raised:
                 quorum.producer(timeout=0.1)
+    assert raised.type is OutOfResources
     with quorum.producer(timeout=30) as producer:
         producer.append_wait(b"goes on", timeout=30)
     assert len(os.listdir("/proc/self/fd")) <= fds

@@ -26,6 +26,9 @@ from tests.core.disk import (
 if TYPE_CHECKING:
     from tests.core.world import World
 
+OF_NO_CONSEQUENCE = fx.LeaderMoved, fx.VotersChanged, fx.Warn, fx.Stopped
+"""Here every host reaches every other by its id, and nobody but the core looks at the others."""
+
 
 class Host:
     """One process: a replica, its disk, and what the loop around it would hold."""
@@ -45,6 +48,7 @@ class Host:
         self.fetched_bytes = 0  # of the snapshot on its way here
         self.fetched_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
         self.slices_held = 0  # AnswerSnapshots that have not left yet
+        self.told: list[ev.Event] = []  # what effects led to, on its way to the core
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
@@ -84,6 +88,7 @@ class Host:
         """The process dies; ``keep`` unflushed records survive, all of them if None."""
         self.replica = None
         self.flushing = None
+        self.told.clear()
         if keep is not None:
             self.disk.lose_power(keep)
         self.world.forget(self.id)
@@ -104,15 +109,21 @@ class Host:
         self.replica.check_invariants()
         self.check_history()
         self.world.log_step(self.id, text, effects)
-        follow_on: list[ev.Event] = []
         for effect in effects:
-            self.execute(effect, follow_on)
+            self.execute(effect)
         if self.world.keeps_floors and self.replica is not None:
             known = min(self.replica.committed_offset, self.disk.flushed)
             self.disk.floor = max(self.disk.floor, known)
-        self.world.after_step(self)
-        for event in follow_on:
-            self.step(event)
+        self.go_on()
+
+    def tell(self, event: ev.Event) -> None:
+        """Have the core told behind what is handled now, as ``Node`` does."""
+        self.told.append(event)
+
+    def go_on(self) -> None:
+        """Tell the core what effects led to."""
+        while self.told:
+            self.step(self.told.pop(0))
 
     def check_history(self) -> None:
         """I16: the voter sets are those of snapshot and log, up to what the core knows of."""
@@ -124,8 +135,9 @@ class Host:
 
     # --- effects ---
 
-    def execute(self, effect: fx.Effect, follow_on: list[ev.Event]) -> None:
-        getattr(self, f"do_{type(effect).__name__}")(effect, follow_on)
+    def execute(self, effect: fx.Effect) -> None:
+        if not isinstance(effect, OF_NO_CONSEQUENCE):
+            getattr(self, f"do_{type(effect).__name__}")(effect)
 
     def holds(self, after: Any) -> None:
         """Whoever carries an effect out asserts the durability it names."""
@@ -135,25 +147,25 @@ class Host:
         elif isinstance(after, fx.FlushedTo):
             assert self.disk.flushed >= after.end_offset, "D3"
 
-    def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
+    def do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
         self.disk.quorum_state = QuorumState(
             effect.epoch, effect.leader_id, effect.voted, effect.superseded, effect.was_voter
         )
 
-    def do_Send(self, effect: fx.Send, follow_on: list) -> None:
+    def do_Send(self, effect: fx.Send) -> None:
         self.holds(effect.after)
         if isinstance(effect.request, FetchRequest) and not effect.request.in_memory:
             assert effect.request.fetch_offset <= self.disk.flushed, "I11"
         self.world.send(Message(self.id, effect.peer_id, effect.correlation, effect.request, True))
 
-    def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
+    def do_Reply(self, effect: fx.Reply) -> None:
         self.holds(effect.after)
         origin = effect.source
         self.world.send(
             Message(self.id, origin.peer_id, origin.correlation, effect.response, False)
         )
 
-    def do_AnswerFetch(self, effect: fx.AnswerFetch, follow_on: list) -> None:
+    def do_AnswerFetch(self, effect: fx.AnswerFetch) -> None:
         origin = effect.source
         records: tuple[Record, ...] = ()
         if effect.read_offset >= 0:
@@ -171,7 +183,7 @@ class Host:
             if effect.response.stream:
                 end = effect.read_offset + len(records)
                 told = ev.StreamAnswered(origin.peer_id, effect.response.stream, end)
-                follow_on.append(told)
+                self.tell(told)
                 if not records:
                     return
         response = effect.response
@@ -183,19 +195,19 @@ class Host:
             )
         )
 
-    def do_DrainAppends(self, effect: fx.DrainAppends, follow_on: list) -> None:
+    def do_DrainAppends(self, effect: fx.DrainAppends) -> None:
         count = min(self.queued, max(1, effect.max_bytes // RECORD_BYTES))
         self.queued -= count
         for _ in range(count):
             self.disk.records.append(Record(effect.epoch, self.world.new_value(self.id)))
-        follow_on.append(ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES))
+        self.tell(ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES))
         if self.queued:
-            follow_on.append(ev.AppendsQueued())
+            self.tell(ev.AppendsQueued())
 
-    def do_RefuseAppends(self, effect: fx.RefuseAppends, follow_on: list) -> None:
+    def do_RefuseAppends(self, effect: fx.RefuseAppends) -> None:
         self.queued = 0
 
-    def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
+    def do_AppendControl(self, effect: fx.AppendControl) -> None:
         began = len(self.disk.records)
         batch = self.world.new_batch() if len(effect.records) > 1 else 0
         for record in effect.records:
@@ -206,7 +218,7 @@ class Host:
             else:
                 value = self.world.new_value(self.id)
                 self.disk.records.append(Record(effect.epoch, value, record, batch))
-        follow_on.append(
+        self.tell(
             ev.Appended(
                 effect.epoch,
                 len(self.disk.records),
@@ -215,7 +227,7 @@ class Host:
             )
         )
 
-    def do_WriteFetched(self, effect: fx.WriteFetched, follow_on: list) -> None:
+    def do_WriteFetched(self, effect: fx.WriteFetched) -> None:
         assert effect.offset == len(self.disk.records)
         if self.stalled:
             self.waiting_write = effect
@@ -232,13 +244,14 @@ class Host:
         began = len(self.disk.records)
         for record in records:
             if record.epoch > effect.epoch or record.epoch < last_epoch:
+                rejected = True
                 break
             if record.epoch != last_epoch or not self.disk.records:
                 epochs.append((record.epoch, len(self.disk.records)))
                 last_epoch = record.epoch
             self.disk.records.append(record)
             written += 1
-        follow_on.append(
+        self.tell(
             ev.FetchedWritten(
                 len(self.disk.records),
                 written * RECORD_BYTES,
@@ -253,12 +266,10 @@ class Host:
         self.stalled = False
         effect, self.waiting_write = self.waiting_write, None
         if effect is not None:
-            follow_on: list[ev.Event] = []
-            self.do_WriteFetched(effect, follow_on)
-            for event in follow_on:
-                self.step(event)
+            self.do_WriteFetched(effect)
+            self.go_on()
 
-    def do_AnswerSnapshot(self, effect: fx.AnswerSnapshot, follow_on: list) -> None:
+    def do_AnswerSnapshot(self, effect: fx.AnswerSnapshot) -> None:
         response = effect.response
         response.size = self.world.snapshot_bytes(effect.snapshot_id)
         response.records_bytes = min(effect.max_bytes, response.size - effect.position)
@@ -278,21 +289,21 @@ class Host:
         if self.id in self.world.held_slices:
             self.slices_held += 1
         else:
-            follow_on.append(ev.SnapshotAnswered())
+            self.tell(ev.SnapshotAnswered())
 
-    def do_WriteSnapshot(self, effect: fx.WriteSnapshot, follow_on: list) -> None:
+    def do_WriteSnapshot(self, effect: fx.WriteSnapshot) -> None:
         assert effect.position == (self.fetched_bytes if effect.position else 0)
         rejected, self.reject_next = self.reject_next, False
         self.fetched_bytes = effect.position + effect.payload.body.records_bytes
         self.fetched_content = effect.payload.snapshot
-        follow_on.append(ev.SnapshotWritten(effect.snapshot_id, self.fetched_bytes, rejected))
+        self.tell(ev.SnapshotWritten(effect.snapshot_id, self.fetched_bytes, rejected))
 
-    def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
+    def do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> None:
         snapshot_id = effect.snapshot_id
         assert self.fetched_bytes == self.world.snapshot_bytes(snapshot_id)
         rejected, self.reject_next = self.reject_next, False
         if rejected:
-            follow_on.append(ev.SnapshotInstalled(snapshot_id, VoterHistory(), True))
+            self.tell(ev.SnapshotInstalled(snapshot_id, VoterHistory(), True))
             return
         assert snapshot_id.offset >= self.applied, "I7"
         disk = self.disk
@@ -300,9 +311,9 @@ class Host:
         disk.start = disk.flushed = snapshot_id.offset
         disk.snapshots = {snapshot_id: self.fetched_content}
         disk.truncations = effect.truncations
-        follow_on.append(ev.SnapshotInstalled(snapshot_id, disk.history()))
+        self.tell(ev.SnapshotInstalled(snapshot_id, disk.history()))
 
-    def do_DeleteBefore(self, effect: fx.DeleteBefore, follow_on: list) -> None:
+    def do_DeleteBefore(self, effect: fx.DeleteBefore) -> None:
         disk = self.disk
         assert any(each.offset == effect.offset for each in disk.snapshots), "I15"
         disk.snapshots = {i: c for i, c in disk.snapshots.items() if i.offset >= effect.offset}
@@ -336,22 +347,21 @@ class Host:
         self.disk.snapshots[snapshot_id] = tuple(content)
         self.step(ev.SnapshotCreated(snapshot_id))
 
-    def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
+    def do_Truncate(self, effect: fx.Truncate) -> None:
         assert effect.end_offset >= max(self.applied, self.disk.start), "I7"
         assert not splits_batch(self.disk.records, effect.end_offset)
         del self.disk.records[effect.end_offset :]
         self.disk.flushed = min(self.disk.flushed, effect.end_offset)
         self.disk.truncations = effect.truncations
 
-    def do_Flush(self, effect: fx.Flush, follow_on: list) -> None:
+    def do_Flush(self, effect: fx.Flush) -> None:
         assert self.flushing is None, "one flush at a time"
         began = (len(self.disk.records), self.disk.truncations)
         if effect.inline and not self.world.disk_held(self.id):
             self.disk.flushed = began[0]
-            follow_on.append(ev.Flushed(*began))
+            self.tell(ev.Flushed(*began))
         else:
             self.flushing = began
-            self.world.flush_began(self.id)
 
     def finish_flush(self) -> None:
         """The flush under way completes: what was cut and written anew meanwhile is not in it."""
@@ -363,21 +373,18 @@ class Host:
             self.disk.flushed = max(self.disk.flushed, end_offset)
         self.step(ev.Flushed(end_offset, truncations))
 
-    def do_AdvanceHighWatermark(self, effect: fx.AdvanceHighWatermark, follow_on: list) -> None:
+    def do_AdvanceHighWatermark(self, effect: fx.AdvanceHighWatermark) -> None:
         assert effect.offset > self.applied, "I6"
         self.world.committed(self, max(self.applied, 0), effect.offset)
         self.applied = effect.offset
 
-    def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll, follow_on: list) -> None:
+    def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll) -> None:
         self.world.on_all(self, effect.offset)
 
-    def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
+    def do_RoleChanged(self, effect: fx.RoleChanged) -> None:
         self.waiting_write = None
 
-    def do_LeaderMoved(self, effect: fx.LeaderMoved, follow_on: list) -> None:
-        """Nothing to do: every host reaches every other by its id."""
-
-    def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier, follow_on: list) -> None:
+    def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
         if effect.error == ErrorCode.NONE:
             self.world.barrier_passed(effect.source, effect.offset)
 
@@ -386,18 +393,9 @@ class Host:
         barrier = (self.id, len(self.world.log_of_all))
         self.step(ev.ReadBarrierRequested(barrier, timeout_ms))
 
-    def do_Probe(self, effect: fx.Probe, follow_on: list) -> None:
+    def do_Probe(self, effect: fx.Probe) -> None:
         self.probing = effect
         if self.world.answers_probes:
             there = self.world.hosts[effect.voter_id].running
             error = ErrorCode.NONE if there else ErrorCode.NETWORK_EXCEPTION
-            follow_on.append(ev.Probed(effect.probe, error, *((0, 1) if there else ())))
-
-    def do_VotersChanged(self, effect: fx.VotersChanged, follow_on: list) -> None:
-        pass
-
-    def do_Warn(self, effect: fx.Warn, follow_on: list) -> None:
-        pass
-
-    def do_Stopped(self, effect: fx.Stopped, follow_on: list) -> None:
-        pass
+            self.tell(ev.Probed(effect.probe, error, *((0, 1) if there else ())))

@@ -88,7 +88,7 @@ class ScenarioWorld(World):
         self.lines: list[str] = []
         self.news_only = False
         self.last_correlation: dict[tuple[int, int], int] = {}
-        self.whole = False  # all voters were started: what is committed is checked on all of them
+        self.whole = False
 
     def describe_event(self, event: ev.Event) -> str:
         return wording.event(event)
@@ -104,14 +104,6 @@ class ScenarioWorld(World):
         if message.is_request:
             self.last_correlation[message.source, message.target] = message.correlation
         super().send(message)
-
-    def on_all(self, leader: Host, end_offset: int) -> None:
-        if self.whole:
-            super().on_all(leader, end_offset)
-
-    def committed(self, host: Host, start: int, end: int) -> None:
-        if self.whole:
-            super().committed(host, start, end)
 
 
 class Scenario(Outside):

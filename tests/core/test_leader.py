@@ -239,3 +239,8 @@ def test_an_only_voter_whose_first_record_waits_for_room_still_hears_of_its_clus
     it.step(ev.Tick(), 60_000)
     assert (it.role, it.end_offset) == ("unattached", 0)
     assert "does not lead" in it.warning
+
+
+def test_a_ring_that_takes_an_answer_after_the_end_of_a_leadership_changes_nothing() -> None:
+    it = started(epoch=4, leader=2)
+    assert it.step(ev.StreamAnswered(2, 1, 5), 0) == []

@@ -11,6 +11,7 @@ from kraftfast.core.config import QuorumConfig
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import InvalidOption
+from kraftfast.limits import DOWNLOAD_PAUSE_MS_MAX, FETCH_MAX_WAIT_MS
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, VoterSet
 from tests.core.disk import voter_of
 from tests.core.replicas import correlation_of, key, replica, started
@@ -45,6 +46,11 @@ def test_a_log_that_starts_nowhere_is_refused() -> None:
 def answered(it: object, now_ms: int = 10, **options: object) -> list:
     response = msg.FetchResponse(leader_id=2, leader_epoch=5, **options)
     return it.step(ev.ResponseReceived(2, correlation_of(it, 2), response), now_ms)
+
+
+def asks_for_a_slice(effects: list) -> bool:
+    requests = [each.request for each in effects if isinstance(each, fx.Send)]
+    return any(isinstance(each, msg.FetchSnapshotRequest) for each in requests)
 
 
 def test_a_snapshot_below_the_commit_is_refused() -> None:
@@ -117,6 +123,29 @@ def test_a_snapshot_that_fails_its_check_changes_nothing() -> None:
     (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
     assert isinstance(sent, msg.FetchRequest) and sent.fetch_offset == 10
     it.check_invariants()
+
+
+def test_a_snapshot_that_cannot_be_put_in_place_is_not_fetched_at_once_again() -> None:
+    """L7: a full disk would be sent it without end. The pause grows; the leader is heard."""
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place, now_ms, pauses = OffsetAndEpoch(30, 4), 10, []
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    for _ in range(12):
+        began_ms = now_ms
+        while not asks_for_a_slice(answered(it, now_ms, high_watermark=40, snapshot_id=place)):
+            now_ms = it.deadline_ms
+            it.step(ev.Tick(), now_ms)
+            assert it.role == "follower"
+        pauses.append(now_ms - began_ms)
+        it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), now_ms)
+        it.step(ev.SnapshotWritten(place, 10), now_ms)
+        it.step(ev.SnapshotInstalled(place, VoterHistory(), rejected=True), now_ms)
+        now_ms = it.deadline_ms
+        it.step(ev.Tick(), now_ms)
+    assert pauses[:2] == [0, 0] and pauses[-1] > DOWNLOAD_PAUSE_MS_MAX / 2, "20 ms at first"
+    assert pauses == sorted(pauses) and max(pauses) <= DOWNLOAD_PAUSE_MS_MAX + FETCH_MAX_WAIT_MS
 
 
 # covers: testVoterSetsWithStaticVoters, testStaticVotersIgnoredWithBootstrapSnapshot

@@ -1,4 +1,7 @@
-"""Interpreted and compiled, the core does the same (style rule 9)."""
+"""Interpreted and compiled, the core does the same (style rule 9).
+
+By chance as well: ``tests/model/test_search.py`` takes the walks of a search again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import kraftfast.core.state
-from tests.core import scenario, test_random_worlds, wording
+from tests.core import scenario
 from tests.core.scenario import SCENARIOS
 from tests.core.twins import CORE, interpreted
 
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def twin() -> Iterator[list[ModuleType]]:
-    with interpreted("scenario", "test_random_worlds", "wording") as modules:
+    with interpreted("scenario") as modules:
         pass
     yield modules
 
@@ -48,29 +51,3 @@ def test_both_are_what_they_are_called(twin: list[ModuleType]) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenarios_print_the_same(path: Path, twin: list[ModuleType]) -> None:
     assert twin[0].run_file(path, check=False) == scenario.run_file(path, check=False)
-
-
-@pytest.mark.parametrize("seed", range(100, 115))
-def test_random_worlds_take_the_same_steps(seed: int, twin: list[ModuleType]) -> None:
-    traces = [trace(seed, *family) for family in (twin[1:], (test_random_worlds, wording))]
-    assert len(traces[0]) > 100
-    assert traces[0] == traces[1]
-
-
-def trace(seed: int, worlds: ModuleType, words: ModuleType) -> list[str]:
-    """Every step of a random world, in words."""
-    lines: list[str] = []
-
-    class Traced(worlds.World):
-        def describe_event(self, event: object) -> str:
-            return words.event(event)
-
-        def log_step(self, id: int, text: str, effects: list) -> None:
-            lines.append(f"{self.now_ms} {words.step(id, text, effects)}")
-
-    world = worlds.random_world(seed, Traced)
-    for host in world.hosts.values():
-        host.start()
-    worlds.chaos(world, 1000, faults=True)
-    worlds.settle(world)
-    return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def test_it_is_counted_and_empties_the_log() -> None:
     before, kept = log.truncations, list(log.segments)
     begin_at(log, snapshot(home, 100, 5))
     assert log.truncations == before + 1, "D2"
-    assert pages and all(segment.file.fd < 0 for segment in kept)
+    recycled = [file for file, _ in log.nursery.recycled]
+    assert pages and all(segment.file.fd < 0 or segment.file in recycled for segment in kept)
     assert log.locate(99, 1000) is None and log.segment_of(100) is log.active
     assert (log.start_epoch, log.last_epoch, log.epochs) == (5, 5, [])
     with_old = batch([b"old"], base_offset=100, epoch=4)
@@ -213,6 +215,36 @@ def test_a_refused_step_loses_nothing(stopped_before: bool) -> None:
         assert (log.log_start_offset, log.end_offset, log.last_epoch) == (100, 100, 5)
         append(log, batch_of_size(200, base_offset=100, epoch=5), 5)
     assert kept >= 6 and finished > 10
+
+
+def test_a_refused_step_of_retention_leaves_no_gap() -> None:
+    """D25: a segment whose removal failed is there at the next start, so nothing goes on."""
+
+    def retain(home: Home, fail_at: int) -> None:
+        home.disk.fail_at = fail_at  # type: ignore[attr-defined]
+        for offset in (40, 55):
+            if home.log.failed is None:
+                with suppress(DiskFull):
+                    delete_before(home.log, offset)
+
+    def prepared() -> Home:
+        home = filled(FailingDisk())
+        for offset in (40, 55):
+            snapshot(home, offset, 3)
+        return home
+
+    home = prepared()
+    begun = len(home.disk.steps)
+    retain(home, -1)
+    failed = 0
+    for step in range(begun + 1, len(home.disk.steps) + 1):
+        home = prepared()
+        retain(home, step)
+        failed += home.log.failed is not None
+        home.kill()
+        log = home.open(**SETTINGS)
+        assert log.end_offset == 60 and log.log_start_offset in (0, 40, 55)
+    assert failed > 5
 
 
 def with_state(home: Home, snapshot_id: OffsetAndEpoch, state: bytes) -> OffsetAndEpoch:
@@ -377,4 +409,22 @@ def test_kafkas_own_rule(tmp_path: Path) -> None:
     assert (content(log), log.log_start_offset, log.end_offset, log.last_epoch) == (
         b"", 113, 113, 4,
     )  # fmt: skip
+    home.close()
+
+
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_its_files_are_used_again_without_what_their_pages_said(how: str) -> None:
+    """They say that more was flushed than the log has that goes on in them (D10)."""
+    home = filled(CrashDisk())
+    log = home.log
+    begin_at(log, snapshot(home, *PLACES["beside"]))
+    assert log.nursery.recycled
+    while not log.active.used:
+        append(log, batch_of_size(3000, epoch=5), 5)
+    end = log.end_offset
+    assert end < 60
+    home.kill()
+    log = home.open(**SETTINGS, how=how)
+    assert log.end_offset == end and home.recovered is not None
+    assert home.recovered.phantom_tail is None
     home.close()

@@ -428,14 +428,14 @@ def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
     log.flush()
     (node,) = [home.disk._node(path) for path in home.segment_paths()]
     sync = node.sync
-
     os.pwrite(node.fd, rubbish(5)[61:], 5_061)  # the kernel may write it back at any time
     sync()
     os.pwrite(node.fd, bytes(4_000), 5_000)
     refused = log.copy(rubbish(5), 1) if who == "follower" else append_batch(log, rubbish(5), 1)
     assert not refused and log.damaged()
     assert written(log) == b""
-    assert b"v" not in on_stable_storage(home.disk).read_file(home.segment_paths()[0])[5_000:]
+    stored = on_stable_storage(home.disk).read_file(home.segment_paths()[0])[: log.active.capacity]
+    assert b"v" not in stored[5_000:]  # the key behind may have any byte
 
 
 @pytest.mark.parametrize("how", ["written", "mapped"])

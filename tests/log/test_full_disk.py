@@ -276,6 +276,39 @@ def test_a_log_begins_later_on_a_disk_without_space_for_its_epochs(
     assert (log.log_start_offset, log.end_offset, content(log)) == (start, 81, stored)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_is_given_up_needs_no_space_for_another_name(
+    home: Home, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """The nursery's directory may have no room for it: then the file goes, and gives its blocks."""
+    log = rolled(home)
+    tend_until(
+        log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == Spare.READY
+    )
+    rename = home.disk.rename
+
+    def refuse(source: str, target: str) -> None:
+        if "recycled" in target:
+            full()
+        rename(source, target)
+
+    monkeypatch.setattr(home.disk, "rename", refuse)
+    if replaced:
+        begin_at(log, snapshot(home, 100, 2))
+    else:
+        delete_before(log, snapshot(home, 20, 1).offset)
+    start = 100 if replaced else 20
+    assert (log.log_start_offset, log.failed, log.nursery.recycled) == (start, None, [])
+    fill(log, 3, epoch=3)
+    log.flush()
+    stored, end = content(log), log.end_offset
+    assert end == (103 if replaced else 24)
+    home.kill()
+    log = home.open()
+    assert (log.log_start_offset, log.end_offset, content(log)) == (start, end, stored)
+    assert len(home.segment_paths()) == len(log.segments) == 1
+
+
 def test_a_file_that_could_not_be_synced_does_not_become_a_segment(home: Home) -> None:
     """D9: the next sync would succeed, and what the first one lost is not on disk."""
 

@@ -381,6 +381,7 @@ def test_names_that_are_no_offsets(home: Home, name: str) -> None:
     home.open()
     home.close()
     Path(home.log_path, f"{name}.log").write_bytes(b"")
+    gc.collect()  # what earlier tests left holds descriptors
     before = len(os.listdir("/proc/self/fd"))
     preparer = SteadyPreparer()
     with pytest.raises(ForeignDirectory, match="out of range"):

@@ -18,18 +18,15 @@ from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
-from kraftfast.node.config import NodeConfig
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import (
     KIB,
     PAGE,
     Home,
-    SteadyPreparer,
     append,
     batch,
     batch_of_size,
     content,
-    fill,
     snapshot,
 )
 
@@ -74,8 +71,8 @@ def second_life(
         log.retire()
     delete_before(log, snapshot(home, log.segments[2].base_offset).offset)
     assert [paged for _, paged in log.nursery.recycled] == [not trimmed] * 2
-    while not (log.nursery.spare and log.nursery.spare.key and log.nursery.spare.stage == 4):
-        if log.nursery.spare is not None and not log.nursery.spare.key:
+    while not (log.nursery.spare and log.nursery.spare.used and log.nursery.spare.stage == 4):
+        if log.nursery.spare is not None and not log.nursery.spare.used:
             log.nursery.give_up_spare(-10_000)
         log.nursery.spare_wanted = True
         log.tend(1)
@@ -309,7 +306,7 @@ def test_a_log_that_begins_anew_behind_a_snapshot(tmp_path: Path) -> None:
     log.flush()
     log.retire()
     delete_before(log, snapshot(home, log.segments[-1].base_offset).offset)
-    while not (log.nursery.spare and log.nursery.spare.key and log.nursery.spare.stage == 4):
+    while not (log.nursery.spare and log.nursery.spare.used and log.nursery.spare.stage == 4):
         log.nursery.spare_wanted = True
         log.tend(1)
     end = snapshot(home, 500)
@@ -479,20 +476,25 @@ def test_a_power_cut_while_a_life_begins(tmp_path: Path, damaged: bool) -> None:
             assert log.active.key and content(log) == whole
 
 
-def test_a_log_that_is_never_flushed_uses_no_file_again(tmp_path: Path) -> None:
-    """With an old file it would wait until the bytes stored in it are on disk (D10)."""
-    assert not NodeConfig(1, "unused", []).log_settings("memory").use_again
-    assert NodeConfig(1, "unused", []).log_settings("majority").use_again
-    home = Home(tmp_path)
-    sizes = {"segment_bytes": 32 * KIB, "stride_bytes": 32 * KIB}
-    log = home.open(SteadyPreparer(), **sizes, how="mapped", use_again=False)
-    files = set()
-    for _ in range(10):
-        fill(log, 12)
-        log.flush()
-        files.add(log.active.base_offset)
-        delete_before(log, log.end_offset)
-        log.tend(0)
-        assert not log.nursery.recycled and not log.active.key
-    assert len(files) > 3
+def test_a_memory_log_uses_files_again_without_a_sync() -> None:
+    """A sync would put all that stands in the file on the disk, which nobody asked for: each file
+    has a key from its first life on, and an old one does no harm."""
+    disk = CrashDisk()
+    home = Home("/replica", disk)
+    log = home.open(**ROOM, how="mapped")
+    used = 0
+    for _ in range(8):
+        while len(log.segments) < 3:
+            append(log, planted(BEGIN, 1), 1)
+        delete_before(log, snapshot(home, log.segments[1].base_offset).offset)
+        begin = len(disk.steps)
+        log.nursery.spare_wanted = True
+        for _ in range(6):
+            log.tend(1)
+        spare = log.nursery.spare
+        assert spare is not None and spare.stage == spare.READY and spare.key
+        used += spare.used
+        synced = [step for step in disk.steps[begin:] if step.startswith("sync")]
+        assert not spare.used or not synced, synced
+    assert used > 3 and log.active.used
     home.close()

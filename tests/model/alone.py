@@ -215,14 +215,14 @@ class Lone(Host):
         self.began = False  # the log that it has
         self.was_voter = False  # by a committed set, since the process started
 
-    def execute(self, effect: fx.Effect, follow_on: list) -> None:
+    def execute(self, effect: fx.Effect) -> None:
         mark = of_effect(self, effect)
         if mark is not None:
             self.world.marks.add(mark)
         stays_out(self, effect)
-        super().execute(effect, follow_on)
+        super().execute(effect)
 
-    def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
+    def do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
         if self.world.dies:
             raise Killed
         standing = self.disk.quorum_state
@@ -233,7 +233,7 @@ class Lone(Host):
                 assert effect.voted == standing.voted or effect.leader_id == self.id, "I9"
             if effect.epoch == standing.epoch and standing.leader_id == self.id:
                 assert effect.leader_id == self.id, "I13, D4: it forgets that it led this epoch"
-        super().do_PersistQuorumState(effect, follow_on)
+        super().do_PersistQuorumState(effect)
 
     def step(self, event: ev.Event, text: str | None = None) -> None:
         self.world.asked = event.request if isinstance(event, ev.RequestReceived) else None
@@ -242,7 +242,7 @@ class Lone(Host):
         super().step(event, text)
         heard.taken()
 
-    def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
+    def do_Reply(self, effect: fx.Reply) -> None:
         asked = self.world.asked
         if isinstance(asked, msg.VoteRequest) and isinstance(effect.response, msg.VoteResponse):
             if effect.response.vote_granted:
@@ -253,13 +253,13 @@ class Lone(Host):
                 promises.refuses(self, asked, effect.response)
         elif isinstance(asked, msg.BeginQuorumEpochRequest):
             displaced.hears_its_leader(self, asked, effect.response)
-        super().do_Reply(effect, follow_on)
+        super().do_Reply(effect)
 
-    def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
+    def do_AppendControl(self, effect: fx.AppendControl) -> None:
         history = self.disk.history()
         before, stands = history.latest, history.last_offset
         promises.changes_voters(self, effect)
-        super().do_AppendControl(effect, follow_on)
+        super().do_AppendControl(effect)
         if self.replaced:  # else it could begin the very log that it had before
             name_leader(self, effect)
         for _, control in controls_of(self.disk.records[-1:], 0):
@@ -271,8 +271,8 @@ class Lone(Host):
                 promises.names_no_gone_disk(self, before.voters, control.voters)
                 keeps_the_target(self, before, control)
 
-    def do_AnswerFetch(self, effect: fx.AnswerFetch, follow_on: list) -> None:
-        super().do_AnswerFetch(effect, follow_on)
+    def do_AnswerFetch(self, effect: fx.AnswerFetch) -> None:
+        super().do_AnswerFetch(effect)
         displaced.says_what_is_committed(self, effect)
         answer = self.world.out[-1]
         if answer.target == OUTSIDE and answer.records:
@@ -281,15 +281,15 @@ class Lone(Host):
             self.world.looked["consumed"] += 1
             assert end <= self.replica.high_watermark, "I20: a consumer reads ahead"
 
-    def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
+    def do_Truncate(self, effect: fx.Truncate) -> None:
         self.world.looked["cut with a floor"] += self.disk.floor > 0
         assert effect.end_offset >= self.disk.floor, "D23: what was committed is cut"
-        super().do_Truncate(effect, follow_on)
+        super().do_Truncate(effect)
 
-    def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
+    def do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> None:
         self.world.looked["installed with a floor"] += self.disk.floor > 0
         assert effect.snapshot_id.offset >= self.disk.floor, "D23: what was committed is cut"
-        super().do_InstallSnapshot(effect, follow_on)
+        super().do_InstallSnapshot(effect)
 
     def make_snapshot(self, offset: int) -> None:
         try:

@@ -19,6 +19,7 @@ FAR_MS = 10**6
 
 PRESENT = {
     "fetch_at_ms",
+    "download_at_ms",
     "campaign_at_ms",
     "retry_at_ms",
     "ready_at_ms",
@@ -32,6 +33,8 @@ PAST = {
     "began_ms",
     "begun_ms",
     "renewed_ms",
+    "reading_ms",
+    "gained_ms",
     "last_push_ms",
     "last_fetch_ms",
     "last_caught_up_ms",
@@ -118,6 +121,8 @@ def rest(replica: Replica) -> None:
     """Take the time out of a replica between two steps."""
     state = state_of(replica)
     state.fetch_failures = state.failover_round = 0
+    if state.follower is not None:
+        state.follower.downloads_refused = 0
     state.asked_epochs.spent = state.told_epochs.spent = 0
     for each in timed(state):
         for name, rule in times_of(type(each), each):

@@ -180,6 +180,26 @@ def test_a_quorum_that_cannot_be_made_leaves_no_process(tmp_path: Path) -> None:
     assert children() <= before
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_start_does_not_wait_for_workers_that_hear_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """They prepare gigabytes, say. Nobody has the quorum, and a kill loses nothing."""
+    before, start = children(), Supervisor.start
+
+    def interrupted(self: Supervisor, timeout_s: float) -> object:
+        start(self, timeout_s)
+        for id in self.workers:
+            self.kill(id, signal.SIGSTOP)
+        raise interrupt
+
+    monkeypatch.setattr(Supervisor, "start", interrupted)
+    began = time.monotonic()
+    with pytest.raises(interrupt):
+        LocalQuorum(tmp_path / "q", 1, **SMALL)
+    assert children() <= before and time.monotonic() - began < 8, "it is given 10 s at other ends"
+
+
 def parent_and_group(pid: int) -> tuple[int, int]:
     text = Path(f"/proc/{pid}/stat").read_text()
     _state, parent, group, *_ = text.rpartition(")")[2].split()
@@ -225,6 +245,48 @@ def test_what_was_launched_and_is_not_wanted_leaves_no_process(tmp_path: Path) -
     launch.end()
     Launch(3).end()
     assert children() <= before
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_process_that_cannot_be_watched_leaves_no_zombie(
+    monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The descriptors were used up when one of the processes came to be watched."""
+    before, opened, real = children(), [], os.pidfd_open
+
+    def open_pidfd(pid: int) -> int:
+        opened.append(pid)
+        if len(opened) == failing + 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_pidfd)
+    if failing == 0:
+        with pytest.raises(OSError):
+            Launch(3)
+        assert children() <= before
+        return
+    taken = Launch(3).take(TIMEOUT_S)
+    assert [each.process.pid for each in taken] == [
+        pid for number, pid in enumerate(opened) if number != failing
+    ]
+    assert str(opened[failing]) not in children()
+    for each in taken:
+        each.end()
+    assert children() <= before
+
+
+def test_a_configuration_that_is_too_long_to_be_told_ends_its_worker(tmp_path: Path) -> None:
+    """It would wait for ever, and be taken for one that has ended."""
+    format_quorum(str(tmp_path / "q"), 1)
+    before = children()
+    place, long = str(tmp_path / "q" / "1"), "x" * (8 << 20)
+    config = NodeConfig(directory=place, node_id=1, voters=(), state_machine=long)
+    made = Supervisor([config])
+    with pytest.raises(HostUnsupported, match="Message too long"):
+        made.start(TIMEOUT_S)
+    assert children() <= before and made.workers[1].process is None
+    made.close()
 
 
 @pytest.mark.parametrize(

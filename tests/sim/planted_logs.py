@@ -351,6 +351,14 @@ def snapshot_of_a_state_that_never_was(scene: Scene) -> None:
         machine.restore(reader)
 
 
+@plant("I19: {} leads {}, and is handed a snapshot", with_state)
+def state_machine_of_a_leader_is_replaced(scene: Scene) -> None:
+    machine, leader = machine_of(scene, scene.leader), scene.leader
+    at = snapshot_ids(leader.disk, leader.directory.log_path)[-1]
+    with open_snapshot(leader.disk, leader.directory.log_path, at) as reader:
+        machine.restore(reader)
+
+
 def machine_of(scene: Scene, process: Process) -> SimStateMachine:
     """The state machine of a replica, which takes no time from now on."""
     assert process.applier is not None

@@ -67,3 +67,13 @@ def test_no_voter_is_spared_while_a_reassignment_is_under_way() -> None:
     accepted(quorum, lambda: AlterPartitionReassignmentsRequest((1, 2, 4), 1_000))
     quorum.wait(lambda: world.oracle.voters.latest().target is not None)
     assert not any(map(world.operator.can_spare, world.machines))
+
+
+@pytest.mark.parametrize("seed, spared", [(1, True), (10_000, False)])
+def test_no_disk_changes_of_a_replica_that_joins_by_itself(seed: int, spared: bool) -> None:
+    """It would be one of two voters, and find out at its next start."""
+    world = begun(Quorum(seed, voters=1, observers=2, kraft_version=1, auto_join=True)).world
+    assert world.voter_set().ids == (1,), "none has joined yet"
+    assert not world.operator.can_spare(world.machine(1))
+    assert world.operator.can_spare(world.machine(2)) is spared
+    world.close()

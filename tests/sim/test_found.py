@@ -8,6 +8,7 @@ import pytest
 from greenlet import getcurrent
 
 from kraftfast.log.nursery import Spare
+from kraftfast.log.snapshots.snapshot_files import snapshot_name
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.oracles.ending import check_disks
 from tests.sim.kill import outcome
@@ -104,7 +105,7 @@ def test_who_stops_while_its_log_is_cleaned_holds_what_is_in_its_snapshot() -> N
     victim = quorum.process(followers(quorum, shortened(quorum))[0])
     machine, oracle = victim.machine, quorum.world.oracle
     machine.may_start = False
-    machine.disk.crash_at(0, "leader-epoch-checkpoint")
+    machine.disk.crash_at(0, snapshot_name(victim.core.snapshots[0]))  # goes after the segments
     quorum.wait(lambda: machine.process is None)
     gone = oracle.shadow(victim.id).between(0, victim.log.segments[0].base_offset)
     assert gone and not any(oracle.is_stable(machine, each) for each in gone)

@@ -2,7 +2,8 @@
 
 Its invariants are among those that hold after every event here: MonotonicHighWatermark (I6),
 MonotonicEpoch (I9), MajorityReachedHighWatermark (I5), SingleLeader (I1), ConsistentCommittedData
-(I8); StableLeadership is asserted where Kafka states it.
+(I8), SnapshotAtLogStart (I15); LeaderNeverLoadSnapshot (I19) holds whenever a state machine is
+handed one; StableLeadership is asserted where Kafka states it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from random import Random
 import pytest
 
 from tests.sim.kit import Quorum
+from tests.sim.steps import shortened, with_snapshots
 
 SEEDS = range(2)
 
@@ -198,3 +200,20 @@ def test_one_that_lost_its_disk_comes_back(seed: int) -> None:
     quorum.restart(lost)
     quorum.reach(before + 20)
     quorum.finish()
+
+
+# covers: SnapshotAtLogStart, LeaderNeverLoadSnapshot
+@pytest.mark.parametrize("seed", SEEDS)
+def test_logs_begin_at_snapshots_that_followers_alone_load(seed: int) -> None:
+    """SnapshotAtLogStart (I15), LeaderNeverLoadSnapshot (I19), over a change of the leader."""
+    quorum = with_snapshots(seed)
+    old = shortened(quorum).id
+    quorum.isolate(old)
+    rest = [id for id in quorum.ids if id != old]
+    quorum.reach(quorum.highest() + 10, rest)
+    end = quorum.process(old).log.end_offset
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > end)
+    quorum.heal()
+    quorum.reach(quorum.highest() + 10)
+    quorum.finish()
+    assert quorum.world.counts["states restored"] and quorum.world.counts["snapshots installed"]

@@ -204,6 +204,7 @@ def test_what_cannot_be() -> None:
     for call in (
         lambda: quorum.append(),
         lambda: quorum.append(b"a", keys=[]),
+        lambda: quorum.wait(5),  # type: ignore[arg-type]
         lambda: quorum.append(bytes(1 << 20)),
         lambda: quorum.machine(1),
         lambda: quorum.kill(4),

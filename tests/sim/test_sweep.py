@@ -5,11 +5,13 @@ python -m kraftfast.sim --seeds 0:10000 --workers 2 --minutes 60
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,23 @@ def test_the_same_seed_is_the_same_run(results: list[dict[str, Any]]) -> None:
         expected = (result["digest"], result["events"], result["counts"])
         assert again["1", result["seed"]] == again["2", result["seed"]] == expected
     assert len({result["digest"] for result in few}) == len(few)
+
+
+def test_a_seed_is_one_run_whenever_garbage_is_collected() -> None:
+    """An admin that a program dropped unclosed kept its connection until the collector came by: in
+    a sweep the run was another than by itself."""
+    settings, lines = Settings.of_seed(50338, short=True), count()
+
+    def collecting(_line: str) -> None:
+        if next(lines) % 100 == 0:
+            gc.collect()
+
+    gc.disable()
+    try:
+        digest = run_seed(50338, settings)["digest"]
+    finally:
+        gc.enable()
+    assert run_seed(50338, settings, collecting)["digest"] == digest
 
 
 def test_the_command_runs_seeds_on_workers(capsys: pytest.CaptureFixture[str]) -> None:

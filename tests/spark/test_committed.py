@@ -20,19 +20,22 @@ import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.connected import directories_of  # noqa: E402
 from kraftfast.log.disk import Disk  # noqa: E402
+from kraftfast.log.reading.extents import LogExtents  # noqa: E402
+from kraftfast.log.small_files import quorum_state  # noqa: E402
 from kraftfast.log.small_files.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
     format_directory,
     random_uuid,
 )
-from kraftfast.log.small_files.floor import write_floor  # noqa: E402
+from kraftfast.log.small_files.floor import FLOOR, write_floor  # noqa: E402
 from kraftfast.spark.jobs.digests import Digest, alike, digest_of  # noqa: E402
 from kraftfast.spark.jobs.shared import shared_offsets, void_tails  # noqa: E402
 from kraftfast.spark.reading.locations import find_places  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.spark.reading.splits import header_pieces  # noqa: E402
-from kraftfast.types import OffsetAndEpoch, uuid_text  # noqa: E402
+from kraftfast.spark.reading.voter_sets import stored_epoch  # noqa: E402
+from kraftfast.types import OffsetAndEpoch, QuorumState, uuid_text  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
 
 SMALL: dict[str, Any] = {
@@ -126,6 +129,20 @@ def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quoru
     quorum.replica(2, (1, 10), (2, 5))
     quorum.replica(3, (1, 10), (3, 1))
     assert epochs(values(quorum.path)) == [1] * 10
+
+
+def test_a_fetched_snapshot_has_an_epoch(quorum: Quorum) -> None:
+    """The third led, and what it committed stands in its snapshot; its floor is unreadable."""
+    for id in (1, 2):
+        quorum.replica(id, (1, 10), (1, 5))
+    path = quorum.replica(3)
+    LogFiles(path).snapshot(12, [(b"key", b"value")], epoch=2)
+    (path / FLOOR).write_text("damaged")
+    assert values(quorum.path) == [], "a leader of a later epoch may cut what the others hold"
+    log_path = str(path / "__cluster_metadata-0")
+    state = quorum_state.seal(quorum_state.encode(QuorumState(1), 3, ()))
+    Path(log_path, quorum_state.NAME).write_bytes(state)  # of a backup, say
+    assert stored_epoch(log_path, LogExtents(log_path).look()) == 2
 
 
 def test_what_a_replica_knows_is_read_though_no_majority_is_there(quorum: Quorum) -> None:

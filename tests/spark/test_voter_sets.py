@@ -74,6 +74,14 @@ def end_of(*logs: Held, known: OffsetAndEpoch = NOTHING) -> int:
 THREE = (-1, voters(1, 2, 3))
 
 
+def test_a_voter_whose_records_stand_in_a_snapshot_may_win_by_its_epoch() -> None:
+    """It fetched the snapshot of a leader of epoch 2, and no record yet that follows."""
+    two = [held(id, [(1, 100), (1, 180)], THREE) for id in (1, 2)]
+    fetched = Held(key(3), Extent(120, 120), 2, (THREE,), 2)
+    assert end_of(*two, fetched) == 0, "not what the two of epoch 1 hold alike"
+    assert end_of(*two, Held(key(3), Extent(120, 120), 1, (THREE,), 1)) == 180
+
+
 def test_a_removed_voters_old_directory_is_no_majority() -> None:
     """1 and 2 were removed long ago; both hold a tail that 3, the only voter, never had."""
     one = THREE, (50, voters(2, 3)), (60, voters(3))

@@ -69,7 +69,7 @@ def recover(
         how = "mapped" if durability == "memory" else "written"
         segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
         settings = Settings(segment_bytes=segment_bytes, how=how)
-        with kept_stopped(chosen):
+        with kept_stopped(chosen, found):
             refuse_used(found, look(paths)[0])
             plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
             plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
@@ -167,17 +167,21 @@ def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...
 
 
 @contextlib.contextmanager
-def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
-    """Keep the quorum of this host that it belongs to from being started. Raises DirectoryInUse."""
+def kept_stopped(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[None]:
+    """Keep the quorum of this host that it belongs to from being started. Raises DirectoryInUse.
+
+    Where a link leads to its directory, another path may name it: what was named is held itself.
+    """
     from kraftfast.node.storage.description import DESCRIPTION, run_lock
+    from kraftfast.node.storage.held_directory import HeldDirectory
 
     home = os.path.dirname(chosen.path)
-    held = run_lock(home) if os.path.exists(os.path.join(home, DESCRIPTION)) else None
-    try:
+    with contextlib.ExitStack() as held:
+        if os.path.exists(os.path.join(home, DESCRIPTION)):
+            held.enter_context(run_lock(home))
+        for each in {os.path.realpath(each.path): each for each in found}.values():
+            held.enter_context(HeldDirectory().take(each.path))
         yield
-    finally:
-        if held is not None:
-            held.release()
 
 
 def set_aside(chosen: StoredReplica) -> list[str]:

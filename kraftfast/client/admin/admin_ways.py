@@ -10,7 +10,14 @@ from typing import Any, Protocol
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import KeptConnection, ask, ask_raw, check_cluster
-from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
+from kraftfast.errors import (
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    PeerGone,
+    TimedOut,
+    raise_if_scarce,
+)
 from kraftfast.link.hello import decode_hello
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import frame
@@ -188,6 +195,7 @@ class LocalWay:
                 timeout = max(0.001, min(ATTEMPT_S, share))
                 status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut) as error:
+                raise_if_scarce(error, "cannot reach the quorum")
                 problems.append(str(error))
                 continue
             if status["role"] == "leader":

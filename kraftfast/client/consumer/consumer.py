@@ -35,6 +35,7 @@ from kraftfast.errors import (
     OffsetOutOfRange,
     PeerGone,
     TimedOut,
+    raise_if_scarce,
 )
 from kraftfast.log.reading.reader import LogReader
 
@@ -270,6 +271,8 @@ class Consumer(RecordStream):
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
                     self._problem = str(error)  # not itself: it holds what the attempt made
+                    if not self._watches and self._source is None:
+                        raise_if_scarce(error, "cannot reach the quorum")
                     # One that is stopped costs time: it is asked seldom.
                     spent = self.host.monotonic() - now
                     self._absent_until[id] = (

@@ -19,6 +19,7 @@ from kraftfast.errors import (
     NoQuorum,
     NotLeader,
     OffsetOutOfRange,
+    OutOfResources,
     PeerGone,
     RequestRefused,
     TimedOut,
@@ -207,8 +208,10 @@ class RemoteConsumer(RecordStream):
                 cap = max(self.fetch_bytes, limits.BATCH_BYTES_MAX) + ANSWER_OVERHEAD_BYTES
                 self._connection.splitter.frame_bytes_max = cap
                 return self._connection
-            except (NotLeader, NoQuorum) as error:
+            except (NotLeader, NoQuorum, OutOfResources) as error:
                 if search.is_over(error):
+                    if isinstance(error, OutOfResources):
+                        raise
                     raise NoQuorum(f"no leader could be found: {error}") from None
                 self.host.sleep(RETRY_S)
 

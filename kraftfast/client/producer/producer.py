@@ -30,7 +30,7 @@ from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
-from kraftfast.client.producer.refusals import Full, QuorumClosed, Search
+from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Full, QuorumClosed, Search
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
@@ -48,7 +48,6 @@ from kraftfast.errors import (
     KraftfastError,
     LocalError,
     NoQuorum,
-    NotLeader,
     PeerGone,
     ProducerFenced,
     RecordTooLarge,
@@ -300,7 +299,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """Find the leader; what the last one never looked at is handed to it first.
 
         Raises NoQuorum when the deadline passes without one, or soon if it has no slot for one more
-        producer; RequestRefused, ProducerFenced, Closed.
+        producer; OutOfResources before the first record; RequestRefused, ProducerFenced, Closed.
         """
         with Held(self._exchange, deadline, self.host.monotonic):
             self._give_up_broken()
@@ -320,10 +319,10 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
                     except BaseException:
                         sender.close()
                         raise
-                except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
+                except SEARCH_GOES_ON as error:
                     full = isinstance(error, Full)
                     if search.is_over(error):
-                        if full:
+                        if search.tells(error):
                             raise
                         # The one before had more time to find out.
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None

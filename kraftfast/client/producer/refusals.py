@@ -14,9 +14,12 @@ from kraftfast.errors import (
     KraftfastError,
     NoQuorum,
     NotLeader,
+    OutOfResources,
+    PeerGone,
     RecordsRefused,
     RecordTooLarge,
     RequestRefused,
+    TimedOut,
     UnknownOutcome,
 )
 
@@ -51,18 +54,28 @@ class Search:
         self.deadline, self.patient, self.now = deadline, patient, now
         self.full_by = math.inf
 
+    def tells(self, error: KraftfastError) -> bool:
+        """Return whether to raise ``error`` itself once the search is over, not that none leads."""
+        return isinstance(error, Full) or (isinstance(error, OutOfResources) and not self.patient)
+
     def is_over(self, error: KraftfastError) -> bool:
         """Return whether to look no longer, after an attempt that failed with ``error``.
 
         A slot that was just given up may count for a moment still, and a server that ends hangs up
         as one without room does: that is believed once it was said for a while.
         """
+        if isinstance(error, OutOfResources) and not self.patient:
+            return True  # of this process, which nothing waits for yet
         now = self.now()
         if self.patient or not isinstance(error, Full):
             self.full_by = math.inf
         elif self.full_by == math.inf:
             self.full_by = now + FULL_S
         return now >= min(self.deadline, self.full_by)
+
+
+SEARCH_GOES_ON = (NotLeader, NoQuorum, PeerGone, TimedOut, OutOfResources)
+"""After these an attempt is made again, until :meth:`Search.is_over`."""
 
 
 def ends_search(error: KraftfastError) -> bool:

@@ -11,4 +11,6 @@ cdef class Follower:
     cdef public long long membership_at_ms
     cdef public long long membership_correlation
     cdef public object download
+    cdef public long long downloads_refused
+    cdef public long long download_at_ms
     cdef public bint leader_updated

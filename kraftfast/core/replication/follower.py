@@ -44,6 +44,8 @@ class Follower:
     membership_at_ms: int = NEVER_MS  # when its entry in the voter set is looked at again
     membership_correlation: int = 0  # of the request about it that went to the leader, 0 for none
     download: Download | None = None  # the leader's snapshot, instead of Fetch
+    downloads_refused: int = 0  # in a row: written or checked or put in place, they failed
+    download_at_ms: int = 0  # none begins before this
     leader_updated: bool = False  # kraft.version 0: this leader was told where this voter listens
 
     def grants_pre_vote(self) -> bool:

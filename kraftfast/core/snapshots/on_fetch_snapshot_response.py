@@ -6,6 +6,7 @@ Within it a failed request is repeated from the position that is on disk.
 
 from __future__ import annotations
 
+from kraftfast import limits
 from kraftfast.core.effects import AdvanceHighWatermark, InstallSnapshot, WriteSnapshot
 from kraftfast.core.events import ResponseReceived, SnapshotInstalled, SnapshotWritten
 from kraftfast.core.membership.on_controls import adopt
@@ -44,6 +45,9 @@ def begin_download(
         return
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     follower.has_fetched = True
+    if now_ms < follower.download_at_ms:
+        retry_later(state, now_ms)
+        return
     follower.download = Download(snapshot_id)
     state.fetch_failures = 0
     fetch_next(state, now_ms)
@@ -53,6 +57,16 @@ def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     """Back to Fetch, after a pause: the leader will name a snapshot again."""
     follower.download = None
     retry_later(state, now_ms)
+
+
+def put_off(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+    """Begin no download for a while, twice as long each time: a whole one was refused here (L7).
+
+    A full disk would take the same snapshot again and again.
+    """
+    pause_ms = state.config.retry_backoff_ms << min(follower.downloads_refused, 16)
+    follower.downloads_refused += 1
+    follower.download_at_ms = now_ms + min(pause_ms, limits.DOWNLOAD_PAUSE_MS_MAX)
 
 
 def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
@@ -118,6 +132,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
     assert follower is not None
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     if event.rejected:
+        put_off(state, follower, now_ms)
         give_up(state, follower, now_ms)
         state.poll_due = True
         return
@@ -140,6 +155,8 @@ def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms:
         follower.download = None
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     if event.rejected:
+        if follower is not None:
+            put_off(state, follower, now_ms)
         retry_later(state, now_ms)
         state.poll_due = True
         return
@@ -151,6 +168,7 @@ def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms:
     if state.peers.fetching is not None:  # it named the end of the log that was
         state.peers.back_off(state.peers.fetching.id, now_ms)
     if follower is not None:
+        follower.downloads_refused = 0
         state.high_watermark = max(state.high_watermark, offset)
     if offset > state.committed_offset:
         state.committed_offset = offset

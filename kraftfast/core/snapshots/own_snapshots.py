@@ -55,7 +55,7 @@ def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> N
     if snapshot_id not in log.snapshots or snapshot_id.offset <= log.start_offset:
         return
     if state.leader is not None and state.leader.leases and not event.urgent:
-        expire(state.leader, now_ms)
+        expire(state.leader, log.end_offset, now_ms)
         if snapshot_id.offset > leased_offset(state.leader):
             return
     log.delete_before(snapshot_id.offset)

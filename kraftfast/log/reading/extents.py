@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kraftfast import limits
+from kraftfast.errors import StorageError
 from kraftfast.log import scan
 from kraftfast.log.reading.copied_file import OPEN_END
 from kraftfast.log.reading.held_segment import MAGIC, HeldSegment
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.regular import open_regular
 from kraftfast.record.headers import decode_headers
 
 GAPS_BYTES = (4 * 1024 * 1024, limits.BATCH_BYTES_MAX)
@@ -237,11 +239,12 @@ def kafka_checkpoint(log_path: str, name: str) -> int | None:
     """
     parent, partition = os.path.split(os.path.abspath(log_path))
     try:
-        with open(os.path.join(parent, name), encoding="ascii") as file:
+        path = os.path.join(parent, name)
+        with open(path, encoding="ascii", opener=open_regular) as file:
             lines = file.read(CHECKPOINT_BYTES_MAX).splitlines()
         for topic, number, offset in (line.split(" ") for line in lines[2:]):
             if f"{topic}-{number}" == partition:
                 return int(offset)
-    except (OSError, ValueError):
+    except (OSError, ValueError, StorageError):
         return None
     return None

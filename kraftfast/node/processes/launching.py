@@ -87,12 +87,16 @@ class Launch:
         self._host = host
         pairs = [host.pair() for _ in range(count)]
         ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+        process = None
         try:
             process = host.spawn([sock.fileno() for sock in theirs])
             self.first = Launched(process, ours[0], host.open_pidfd(process.pid), host)
         except OSError:
-            for sock in ours:  # which ends the process, should it run
+            for sock in ours:
                 sock.close()
+            if process is not None:  # without a pidfd nothing would tell that it has ended
+                process.kill()
+                process.wait()
             raise
         finally:
             for sock in theirs:
@@ -103,15 +107,26 @@ class Launch:
         """Wait for the siblings; return all processes: only the first where it cannot fork."""
         siblings: list[Launched] = []
         if self.socks:
-            host, ready = self._host, self._host.is_readable(self.first.sock, max(0.0, timeout_s))
+            ready = self._host.is_readable(self.first.sock, max(0.0, timeout_s))
+            told: list[int] = []
             with suppress(OSError, msgspec.DecodeError):
-                told = self.first.sock.recv(SIBLINGS_BYTES_MAX) if ready else b""
-                for pid in msgspec.json.decode(told, type=list[int]):
-                    pidfd = host.open_pidfd(pid)
-                    siblings.append(Launched(Sibling(pid, host), self.socks.pop(0), pidfd, host))
+                data = self.first.sock.recv(SIBLINGS_BYTES_MAX) if ready else b""
+                told = msgspec.json.decode(data, type=list[int])
+            siblings = [found for pid in told if (found := self._sibling(pid)) is not None]
         while self.socks:
             self.socks.pop().close()
         return [self.first, *siblings]
+
+    def _sibling(self, pid: int) -> Launched | None:
+        """Take in a process that the first one forked."""
+        sibling, sock = Sibling(pid, self._host), self.socks.pop(0)
+        try:
+            return Launched(sibling, sock, self._host.open_pidfd(pid), self._host)
+        except OSError:  # no descriptors: it is our child, and must not stay a zombie
+            sibling.kill()
+            sibling.wait()
+            sock.close()
+            return None
 
     def end(self) -> None:
         """Kill them all."""

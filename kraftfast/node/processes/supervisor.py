@@ -34,6 +34,7 @@ from kraftfast.errors import (
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.host import HOST, Child, Host, refusals
 from kraftfast.node.processes.launching import Launch, Launched, Spare, spare
+from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -57,6 +58,7 @@ class Worker:
     # opened: whether the process that runs or ran last had opened its log.
     # restarts: how often it was started again. pause_s: before the next start. deaf: nothing more
     # comes over sock. told: what was said of why it does not run, until it runs again.
+    # held: its directory, as long as it is kept alive: no recovery goes on while it is started.
 
     def __init__(self, config: NodeConfig, host: Host = HOST) -> None:
         self.config, self.host = config, host
@@ -69,6 +71,7 @@ class Worker:
         self.restarts = -1
         self.opened = self.deaf = False
         self.told = ""
+        self.held = HeldDirectory()
         self.error: KraftfastError | None = None
         self.ready = host.event()
 
@@ -79,6 +82,14 @@ class Worker:
         """
         self.error, self.opened, self.deaf = None, False, False
         try:
+            self.held.take(self.config.directory)
+        except DirectoryInUse as error:
+            if launched is not None:
+                launched.end()
+            self.error, self.start_at = error, self.host.monotonic() + WAIT_PAUSE_S
+            self.ready.set()
+            return
+        try:
             launched = launched or Launch(1, self.host).first
         except OSError:
             self.start_at = self.host.monotonic() + PAUSE_S_MAX
@@ -88,8 +99,12 @@ class Worker:
         self.restarts += 1
         try:
             self.sock.send(msgspec.json.encode(self.config))
-        except OSError:
+        except ConnectionError:
             pass  # it has ended already; its pidfd tells
+        except OSError:  # it runs, and would wait for ever: the message is too long, say
+            self.start_at = self.host.monotonic() + PAUSE_S_MAX
+            _kill(self)
+            raise
 
     def heard(self) -> bool:
         """Take one message: that it is ready, or why it is not, or an event that happened there.
@@ -109,7 +124,8 @@ class Worker:
             return True
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
-            self.error = _typed(kind, answer["error"])
+            self.error = kind.__new__(kind)  # whatever arguments it takes
+            Exception.__init__(self.error, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
         else:
             self.opened, self.told = True, ""
@@ -155,12 +171,6 @@ class Worker:
         Whatever else ended it, a defect of ours included, a fresh process recovers from.
         """
         return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
-
-
-def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, text)
-    return error
 
 
 class Supervisor:
@@ -217,8 +227,12 @@ class Supervisor:
                 self._host.check_tasks(len(self.workers))
                 self._launch = self._spare.take(len(self.workers))
             launched, self._launch = self._launch.take(timeout_s), None
-            for worker in self.workers.values():
-                worker.start(launched.pop(0) if launched else None)
+            try:
+                for worker in self.workers.values():
+                    worker.start(launched.pop(0) if launched else None)
+            finally:
+                for each in launched:
+                    each.end()
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
@@ -292,6 +306,7 @@ class Supervisor:
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
                 _wait_or_kill(worker, self._host.monotonic() + timeout_s)
+            worker.held.release()
             self._wake()
 
     def pid(self, node_id: int) -> int | None:
@@ -324,6 +339,7 @@ class Supervisor:
                 with self._lock:
                     for worker in self.workers.values():
                         _kill(worker)
+                        worker.held.release()
                     if self._launch is not None:
                         self._launch.end()
                     self._waker.close()
@@ -341,6 +357,7 @@ class Supervisor:
         self._closing = True
         for worker in self.workers.values():
             worker.let_go()
+            worker.held.release()
         self._waker.close()
 
     def _check_open(self) -> None:

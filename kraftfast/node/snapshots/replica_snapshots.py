@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     Controls = list[KRaftVersion | KRaftVoters]
 
-"""How often it is said that the leader's snapshot cannot be taken."""
 SLICE_MS_MAX = 30_000
 
 
@@ -271,6 +270,7 @@ class Snapshots:
             if node.log.failed is not None:  # D25: the next start finishes what has begun
                 raise
             self._tell("snapshot_refused", effect.snapshot_id, why=str(error))
+            download.drop()  # D25: it has one name or the other
             delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
             refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)
             node.queue(refused)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from kraftfast import limits
 from kraftfast.core.effects import AppendControl
 from kraftfast.core.membership.control import ControlRecord
-from kraftfast.errors import InvalidOption, StorageError
+from kraftfast.errors import DirectoryInUse, InvalidOption, StorageError
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import DISK, Disk
 from kraftfast.log.nursery import PreparerThread
@@ -88,10 +88,11 @@ def append_sole_voter(
     batch = batch_of(AppendControl(epoch, records), time.time_ns() // 1_000_000)
     directory = ReplicaDirectory(disk, stored.path)
     try:
-        if epoch >= stored.state.epoch:  # D5: before a record of that epoch
-            _write_state(disk, directory, epoch, voters)
         log = open_log(disk, directory, settings, preparer).log
         try:
+            _refuse_used(disk, directory, stored, (log.end_offset, log.last_epoch))
+            if epoch >= stored.state.epoch:  # D5: before a record of that epoch
+                _write_state(disk, directory, epoch, voters)
             deadline = time.monotonic() + ROOM_S_MAX
             while not log.append(batch, epoch, True):
                 if time.monotonic() >= deadline:
@@ -106,6 +107,22 @@ def append_sole_voter(
     finally:
         directory.close()
     return end_offset
+
+
+def _refuse_used(
+    disk: Disk, directory: ReplicaDirectory, stored: StoredReplica, end: tuple[int, int]
+) -> None:
+    """Raise DirectoryInUse if a process ran it after it was looked at, and before it was locked.
+
+    ``end``: (end offset, last epoch) of its log now.
+    """
+    path = os.path.join(directory.log_path, quorum_state.NAME)
+    state = stored.state
+    if stored.state_fault is None:
+        there = disk.exists(path)  # where it never ran there is none
+        state = quorum_state.decode(disk.read_file(path), path) if there else QuorumState()
+    if (*end, state) != (stored.end_offset, stored.last_epoch, stored.state):
+        raise DirectoryInUse(f"{stored.path} was used since this was shown: run it again")
 
 
 def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: VoterSet) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 1_000
 LOST_MS = 5_000
 """An answer that did not come by now never will."""
+JOINERS_FROM = 10_000
+"""The first seed in which a disk is spared that its replica may yet bring into the voter set."""
 
 
 class Order:
@@ -118,10 +120,24 @@ class Operator:
         sets = self.world.oracle.voters.sets_in_play()
         if self.order is not None and self.order.is_open:
             sets += self.order.sets
+        if self.settings.auto_join and self.world.seed >= JOINERS_FROM:
+            sets += [self._joined(each, machine) for each in sets]
         targets = self._targets()
         if targets:
             return not any(machine.id in each for each in (*targets, *(each.ids for each in sets)))
         return all(self.goes_on(each, machine) for each in sets)
+
+    def _joined(self, voters: VoterSet, machine: Machine) -> VoterSet:
+        """Return the set once this machine and others with a changed disk joined by themselves.
+
+        They find out at their next start.
+        """
+        machines = self.world.machines
+        broken = [each for each in machines if each is machine or each.rotten and not each.dead]
+        joining = [
+            Voter(each.id, each.key.directory_id) for each in broken if each.id not in voters
+        ]
+        return VoterSet([*voters.stored, *joining])
 
     def _targets(self) -> list[tuple[int, ...]]:
         """Return what reassignments are on their way to, or may come to be."""

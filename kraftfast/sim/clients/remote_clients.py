@@ -7,6 +7,7 @@ what a barrier says, at once.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin import Admin
@@ -312,8 +313,11 @@ class RemoteAdmin(RemoteClient):
     """Asks for the leader, and up to where must be read to miss nothing that was committed."""
 
     def act(self) -> None:
+        with closing(self.way()) as way:  # or the collector hangs up, whenever it comes by
+            self._ask(Admin(way))
+
+    def _ask(self, admin: Admin) -> None:
         world = self.world
-        admin = Admin(self.way())
         for _ in range(world.random.randint(1, 50)):
             floor = world.oracle.committed_end
             offset = admin.read_barrier(timeout=CALL_S)

@@ -81,6 +81,9 @@ class SimStateMachine(StateMachine):
         self._pause()
 
     def restore(self, reader: SnapshotReader) -> None:
+        core, process = self.process.core, self.process
+        leads = core.role == "leader" and self._told == (process.id, core.epoch)
+        require(not leads, f"I19: {process.id} leads {core.epoch}, and is handed a snapshot")
         self._pause()
         first = next(reader.records())
         self.applied, self.digest = map(int, bytes(first.value or b"").split(b":"))

@@ -40,6 +40,14 @@ class Held:
 
     Invariant: offsets must rise.
     """
+    snapshot_epoch: int = -1
+    """That of the record before the end of its newest snapshot; -1: it has none."""
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the epoch of its last record, which may stand in a snapshot; -1 if it has none."""
+        epochs = self.extent.epochs
+        return max(epochs[-1][0] if epochs else -1, self.snapshot_epoch)
 
     def holds(self, known: OffsetAndEpoch) -> bool:
         """Return whether this log holds all that is known to be committed, or began behind it."""
@@ -148,10 +156,8 @@ def _is_certain(
         return False
     all_copies = [copies for voters in sets for copies in _copies(held, voters)]
     here = {n for copies in all_copies for n in copies}
-    for n in here:
-        epochs = held[n].extent.epochs
-        if agreed[n] < end and epochs and epochs[-1][0] > epoch:
-            return False
+    if any(agreed[n] < end and held[n].last_epoch > epoch for n in here):
+        return False
     if all(all_copies):
         return True
     stored = [held[n].epoch for n in here]

@@ -45,6 +45,7 @@ from kraftfast.spark.reading.uncompiled import need_compiled
 from kraftfast.spark.reading.voter_sets import (
     described_voters,
     sets_in_force,
+    snapshot_epoch,
     static_voters,
     stored_epoch,
 )
@@ -371,8 +372,9 @@ def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]
     for log, extent in _extents(logs):
         with contextlib.suppress(StorageError, OSError):
             sets = [each for each in log.voter_sets(known.offset) if each[0] < extent.end_offset]
-            epoch = stored_epoch(log.place.log_path, extent)
-            found.append((log, Held(log.key(), extent, epoch, tuple(sets))))
+            path = log.place.log_path
+            epochs = stored_epoch(path, extent), snapshot_epoch(path)
+            found.append((log, Held(log.key(), extent, epochs[0], tuple(sets), epochs[1])))
     if not any(each.sets for _, each in found):
         described = described_voters(os.path.dirname(logs[0].place.directory))
         if described is not None:

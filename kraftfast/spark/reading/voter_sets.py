@@ -69,6 +69,14 @@ def _of_batch(batch: BatchView, begin: int) -> Iterator[tuple[int, object]]:
             yield record.offset, decode_control(record)
 
 
+def snapshot_epoch(log_path: str) -> int:
+    """Return the epoch of the last record in a log's newest snapshot; -1 if there is none.
+
+    Nothing may follow it: a replica that fetched it goes on from there.
+    """
+    return max((each.epoch for each in snapshot_ids(Disk(), log_path)), default=-1)
+
+
 def stored_epoch(log_path: str, extent: Extent) -> int | None:
     """Return the newest epoch that a replica stored or has records of; None if that is unknown."""
     path = os.path.join(log_path, quorum_state.NAME)
@@ -77,7 +85,7 @@ def stored_epoch(log_path: str, extent: Extent) -> int | None:
         state = quorum_state.decode(Disk().read_file(path), path)
     except (FileNotFoundError, StorageError):
         return None
-    return max(state.epoch, epochs[-1][0] if epochs else 0)
+    return max(state.epoch, epochs[-1][0] if epochs else 0, snapshot_epoch(log_path))
 
 
 def static_voters(log_path: str) -> VoterSet | None:
@@ -97,8 +105,7 @@ def described_voters(path: str) -> VoterSet | None:
     None where it does not parse, and where replicas were added: then only logs have the voters.
     """
     try:
-        with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(Disk().read_file(os.path.join(path, DESCRIPTION)))
         return None if found.get("added") else VoterSet.of(*found["voters"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StorageError):
         return None
