@@ -46,7 +46,7 @@ cdef extern from "nursery.h":
 
 WORK = ("reserve", "zero", "populate", "sync")
 """As in cext/nursery.h."""
-RECYCLED_MAX = 3  # freed files that wait to be used again; one is made ready at a time
+RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
