@@ -411,7 +411,7 @@ SCARCE = {
     errno.ENOMEM: ": raise the limit of memory or addresses (ulimit -v unlimited)",
     errno.EFBIG: ": raise the limit of a file's size (ulimit -f unlimited)",
 }
-"""What a system call may lack on this host, whoever it was for, and what to do."""
+"""What a system call may lack on this host, by errno, and what the user can do."""
 
 
 def scarce(error: BaseException, doing: str) -> OutOfResources | None:

@@ -25,11 +25,20 @@ class Refused(Exception):
     """What was asked for cannot be done; the text says why."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM came.
+
+    ``subprocess`` waits for the process that it kills, however long that takes to end. After a
+    plain KeyboardInterrupt it waits for a quarter of a second, and may leave it behind.
+    """
+
+
 def finish(name: str, main: Callable[[], int]) -> NoReturn:
     """Exit as ``main`` returns, or as what it raises says: never with a traceback for the user.
 
     SIGTERM is taken as Ctrl-C: what runs below ends, and folders that were for a time go.
     """
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     try:
         code = main()
@@ -54,7 +63,7 @@ def in_short(error: Exception) -> str:
 
 def interrupt(signo: int, _frame: object) -> None:
     ASKED.append(signo)
-    raise KeyboardInterrupt(signo)
+    raise Interrupted(signo)
 
 
 @contextmanager
@@ -79,7 +88,7 @@ def stop_when_asked() -> None:
 
     def note(signo: int, _frame: object) -> None:
         ASKED.append(signo)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
         signal.signal(signal.SIGTERM, interrupt)
 
     signal.signal(signal.SIGINT, note)

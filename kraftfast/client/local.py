@@ -110,7 +110,7 @@ class LocalConnector:
             except OSError as error:
                 for each in answer:
                     each.close()
-                del answer, each  # whoever keeps the error keeps this frame
+                del answer, each  # a kept error keeps this frame alive
                 raise_if_scarce(error, UNREACHED)
                 raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         if refusals:

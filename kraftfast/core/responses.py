@@ -88,6 +88,8 @@ def _learn(
         state.told_epochs.spend(epoch - state.epoch, now_ms)
     answers_as_leader = type(response) is FetchResponse and error is NONE
     told_there = answers_as_leader or peer_id == leader_id
+    if answers_as_leader and peer_id != leader_id and leader_id != NO_NODE:
+        state.peers.peer(leader_id).ended = False  # it has just sent this, as a bootstrap server
     state.learn(epoch, leader_id, told, now_ms, identity, told_there)
     if identity is not UNSAID:
         hear_of_voters(state, identity.committed, now_ms)  # D23

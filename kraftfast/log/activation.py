@@ -36,7 +36,8 @@ def activate(
         segment.extend(settings.capacity)
         make_page(segment)
     recovery.cut_bytes += clear_tail(segment)
-    tell_apart(segment, disk)
+    if tell_apart(segment, disk):  # older batches stand behind, so it had blocks up to its end
+        segment.note_reserved(segment.capacity)
     with suppress(DiskFull):
         mend_indexes(disk, path, segments[:-1])
     log = Log(

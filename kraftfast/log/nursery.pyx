@@ -46,7 +46,7 @@ cdef extern from "nursery.h":
 
 WORK = ("reserve", "zero", "populate", "sync")
 """As in cext/nursery.h."""
-RECYCLED_MAX = 3  # freed files that wait to be used again; one is made ready at a time
+RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
@@ -87,8 +87,7 @@ cdef class PreparerThread:
         self.file = file
         self.thread.fd, self.thread.map = file.fd, file.base
         self.thread.start, self.thread.end = start, end
-        self.thread.what = WORK.index(what)
-        self.thread.piece = PREPARE_PIECE_BYTES
+        self.thread.what, self.thread.piece = WORK.index(what), PREPARE_PIECE_BYTES
         kf_nursery_ask(self.thread)
 
     cpdef bint busy(self):
@@ -307,8 +306,9 @@ class Nursery:
             segment.note_reserved(segment.position)
             raise
         limit = min(segment.capacity, page_end(max(self.segment_bytes, segment.position)))
-        end = segment.position + max(ahead, self.stride)
-        end = segment.capacity if segment.used else min(limit, page_end(end))
+        end = min(limit, page_end(segment.position + max(ahead, self.stride)))
+        if segment.used and segment.reserved == segment.capacity:
+            end = segment.capacity
         segment.file.reserve(max(segment.position, segment.reserved), end)
         segment.note_reserved(end, segment.capacity if segment.used else 0)
         if segment.zeroed < end:

@@ -26,7 +26,7 @@ def open_regular(at: str, flags: int, path: str | None = None) -> int:
     try:
         fd = os.open(at, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        # A socket cannot be opened, nor a FIFO that nobody reads, nor a directory for writing.
+        # open() fails for a socket, a FIFO without a reader, and a directory opened for writing.
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.EISDIR):
             _check_kind(os.stat(at).st_mode, path or at)
         raise

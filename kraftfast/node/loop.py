@@ -221,7 +221,8 @@ class Loop:
         assert not node.flush_wanted, "a turn ends with what it asked for"
         node.idle.muted = node.stalled is not None
         if self.spin_us and self._in_flight():
-            ready = node.idle.spin(self.spin_us, not self.ring_peers.peers)
+            by_sockets = self.sockets is not None and not self.ring_peers.peers
+            ready = node.idle.spin(self.spin_us, by_sockets)
             node.seen_ns = node.idle.woke_ns
             if ready is not None:
                 self._dispatch(ready)

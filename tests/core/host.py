@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.core.world import World
 
 OF_NO_CONSEQUENCE = fx.LeaderMoved, fx.VotersChanged, fx.Warn, fx.Stopped
-"""Here every host reaches every other by its id, and nobody but the core looks at the others."""
+"""In this world a host is found by its id, and no test looks at what these effects say."""
 
 
 class Host:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.log.mutate import KILLED, PATCHES, SURVIVED, copy_tree, header, make, run
 
-CONDITIONS = {5, 8, 9, 10, 11, 18, 20, 22, 23}
+CONDITIONS = {5, 8, 9, 10, 11, 18, 20, 22, 23, 25}
 """Of docs/explanation/conditions.md, those that the log keeps."""
 ALWAYS = ("d08_zeros_are_not_written", "d18_directory_not_synced")
 CHOSEN = [each for each in PATCHES if each.stem in ALWAYS]

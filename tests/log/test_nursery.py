@@ -117,6 +117,17 @@ def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
     home.close()
 
 
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_a_log_that_was_killed_begins_with_little(tmp_path: Path, how: str) -> None:
+    """A memory log gives each file a key at once, and not all of its blocks."""
+    home = Home(tmp_path)
+    fill(home.open(**GROWING, how=how), 300)
+    home.kill()
+    log = home.open(**GROWING, how=how)
+    assert 64 * KIB <= log.active.reserved - log.active.position < 128 * KIB
+    home.close()
+
+
 @pytest.mark.parametrize("pace, ahead", [(AHEAD_PACE_MAX // 2, True), (2 * AHEAD_PACE_MAX, False)])
 @pytest.mark.parametrize("how, work", [("written", "zero"), ("mapped", "populate")])
 def test_zeros_or_pages_are_made_ahead_of_a_slow_log_only(

@@ -477,8 +477,8 @@ def test_a_power_cut_while_a_life_begins(tmp_path: Path, damaged: bool) -> None:
 
 
 def test_a_memory_log_uses_files_again_without_a_sync() -> None:
-    """A sync would put all that stands in the file on the disk, which nobody asked for: each file
-    has a key from its first life on, and an old one does no harm."""
+    """A sync would write the whole file to disk, which `durability=memory` does not ask for. So
+    each file has a key from its first life on, and an old key vouches for no new batch."""
     disk = CrashDisk()
     home = Home("/replica", disk)
     log = home.open(**ROOM, how="mapped")

@@ -201,7 +201,7 @@ class Both(stand_ins.Both):
     # --- effects ------------------------------------------------------------------------------
 
     def persist(self) -> Effects:
-        """Version 0 of the file says no directory of whom this replica voted for."""
+        """Make an effect that persists; version 0 of the file has no directory id of the vote."""
         version = self.chance.choice((0, 1))
         voted = self.chance.choice((None, ReplicaKey(2, b"v" * 16 if version else ZERO_UUID)))
         leader_id, marks = self.chance.randrange(-1, 3), (self.chance.random() < 0.5,) * 2

@@ -149,7 +149,7 @@ print("done", flush=True)
 
 def test_a_client_is_killed_and_begins_again(tmp_path: Path) -> None:
     """Its source is numbered; it skips what the log has under its name, and nothing comes twice."""
-    count = 20_000
+    count = 100_000  # several kills on a quick machine, too
     with a_quorum(tmp_path / "q", transport="socket") as quorum:
         addresses = ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
         begins, done = [], False

@@ -105,6 +105,30 @@ def test_a_signal_ends_it_and_what_it_started(words: str, signo: int, tmp_path: 
     assert not running_in(tmp_path), "it left processes behind"
 
 
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_waits_for_what_it_kills(signo: int) -> None:
+    """The kernel takes its time to end a large process on a busy machine."""
+    program = f"""
+import atexit, os, subprocess
+from tests.command import finish
+class Slow(subprocess.Popen):
+    def _wait(self, timeout):
+        if timeout is not None:  # as one that has not ended yet
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return super()._wait(None)
+    def communicate(self, *args, **more):
+        atexit.register(lambda: self.returncode is None and os._exit(1))
+        os.kill(os.getpid(), {signo})
+        return super().communicate(*args, **more)
+subprocess.Popen = Slow
+finish("any", lambda: subprocess.run(["sleep", "60"], capture_output=True).returncode)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 128 + signo and not done.stderr, done.stderr
+
+
 @pytest.mark.skipif(bool(tlc.missing()), reason=tlc.missing())
 def test_what_the_checker_says_is_printed_without_a_traceback() -> None:
     words = "tests.formal.quorum --deep --only restarts --heap 1k"

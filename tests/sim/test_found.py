@@ -179,6 +179,13 @@ def test_a_leader_that_moved_is_found_by_who_was_told_its_old_place() -> None:
     holds(10_021)
 
 
+def test_a_leader_whose_process_ended_once_is_followed_where_it_answers_itself() -> None:
+    """An observer that knows only bootstrap servers never called it by its id, so it took it for
+    dead for as long as it led, though it answered as one of those servers (L1, L6)."""
+    result = run_seed(37_037, Settings.of_seed(37_037, short=True))
+    assert result["ok"], result["violation"]
+
+
 @pytest.mark.parametrize("seed", [31_324, 31_634])
 def test_a_consumer_goes_on_where_the_log_that_it_reads_is_replaced_or_has_ended(seed: int) -> None:
     """It was told that a log begins where a segment had been listed that was gone by then (I20);

@@ -4,9 +4,9 @@ Without a lease, a leader that makes snapshots faster than a replica can fetch o
 before it is fetched, and that replica never catches up. Kafka keeps a snapshot for a minute after
 its successor (internal.metadata.delete.delay.millis); here each slice that advances restarts the
 minute, and the log from the snapshot's end on is kept too, so that the replica can continue there.
-Once it does, the log is kept from where it reads, as long as it gains on the leader: one that is
-slower than the log grows must not keep all of it, and one that is faster must not begin anew with
-each snapshot (L5). What is kept for it becomes less from look to look.
+Once it reads the log, the log is kept from its position on while it gains on the leader. A replica
+that is slower than the leader appends must not keep the whole log; a faster one must not be sent
+back to each new snapshot (L5). The part that is kept shrinks with each look that renews the lease.
 
 Bounds: one lease per replica, ``SNAPSHOT_LEASES_MAX`` in all. A lease ends a minute after the last
 slice that advanced; once the replica reads the log, when it has not come nearer to its end for

@@ -23,6 +23,7 @@ from kraftfast.errors import HostUnsupported, OutOfResources
 from kraftfast.link.host import check_host, check_tasks
 from kraftfast.link.kernel import Eventfd
 from kraftfast.node.processes.telling import Telling, tell
+from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from kraftfast.link.ports import Event, Waker
@@ -66,6 +67,16 @@ class Child(Protocol):
 
     def kill(self) -> None:
         """End it at once, unless it has ended."""
+
+
+class Held(Protocol):
+    """What holds a replica's directory, as ``held_directory.HeldDirectory`` does."""
+
+    def take(self, path: str) -> object:
+        """Hold what is at ``path`` now, and nothing else any longer. Raises DirectoryInUse."""
+
+    def release(self) -> None:
+        """Let it go. A second call does nothing."""
 
 
 class Thread(Protocol):
@@ -142,6 +153,9 @@ class Host(Protocol):
     def kill(self, pid: int, signo: int) -> None:
         """Send a signal. Raises ProcessLookupError."""
 
+    def held_directory(self) -> Held:
+        """Return what holds a replica's directory for this process; it holds none yet."""
+
     def taken_over(self) -> tuple[Any, ...]:
         """Return what a child takes over from this process. Raises OSError."""
 
@@ -161,6 +175,7 @@ class KernelHost:
     check_tasks = staticmethod(check_tasks)
     close = staticmethod(os.close)
     kill = staticmethod(os.kill)
+    held_directory = HeldDirectory
 
     def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
         return threading.Thread(target=run, name=name, daemon=True)

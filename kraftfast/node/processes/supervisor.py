@@ -34,7 +34,6 @@ from kraftfast.errors import (
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.host import HOST, Child, Host, refusals
 from kraftfast.node.processes.launching import Launch, Launched, Spare, spare
-from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -71,7 +70,7 @@ class Worker:
         self.restarts = -1
         self.opened = self.deaf = False
         self.told = ""
-        self.held = HeldDirectory()
+        self.held = host.held_directory()
         self.error: KraftfastError | None = None
         self.ready = host.event()
 

@@ -13,7 +13,7 @@ import signal
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import KraftfastError, StorageError
+from kraftfast.errors import DirectoryInUse, KraftfastError, StorageError
 from kraftfast.node.processes.launching import Sibling, Spare
 from kraftfast.node.processes.supervisor import MAY_PASS, Supervisor
 from kraftfast.node.processes.telling import Telling
@@ -99,6 +99,24 @@ class PollOnce(SimPoll):
             self.close()
 
 
+class SimHeldDirectory:
+    """``HeldDirectory``, of a program; what it holds is free once its process has ended."""
+
+    def __init__(self, program: Supervising) -> None:
+        self._pid, self._local = program.pid, program.world.local
+
+    def take(self, path: str) -> None:
+        self.release()
+        holder = self._local.held.get(path)
+        if holder is not None and holder._pid in self._local.processes:
+            raise DirectoryInUse(f"another process holds {path}")
+        self._local.held[path] = self
+
+    def release(self) -> None:
+        for path in [path for path, holder in self._local.held.items() if holder is self]:
+            del self._local.held[path]
+
+
 class SupervisorHost(SimNames, LocalHost):
     """What the hosts of ``node/processes`` and ``node/storage`` are in production."""
 
@@ -177,6 +195,9 @@ class SupervisorHost(SimNames, LocalHost):
 
     def taken_over(self) -> tuple[Any, ...]:
         return ()
+
+    def held_directory(self) -> SimHeldDirectory:
+        return SimHeldDirectory(self._program)
 
 
 class Supervising(Program):
