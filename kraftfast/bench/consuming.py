@@ -14,6 +14,7 @@ import threading
 import time
 from array import array
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ def catch_up(quorum: Any, rows: Rows, count: int) -> tuple[list[dict[str, Any]],
     with quorum.producer(record_bytes_max=rows.size) as producer:
         records = load.throughput(producer, rows, count, None).handed_over
     lines = [_read(quorum, first, records, rows.size, way) for way in ("batches", "records")]
-    _, problem = verify.verify(quorum, first, end_of(quorum), rows.checker(records))
+    checker = partial(rows.checker, records)
+    _, problem = verify.verify(quorum, first, end_of(quorum), checker)
     return [line | {"verified": not problem} for line in lines], problem
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -18,8 +17,6 @@ MIB = 1 << 20
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 16
 SLACK_BYTES = 32 * MIB
-SETTLE_S = 1.5
-"""After the load: retention looks once a second, and nothing is to go while it is verified."""
 LATENCY_PREPARE_BYTES = 32 * MIB
 
 
@@ -72,9 +69,7 @@ def measure(
         with nullcontext() if around is None else around(quorum, producer):
             measured = list(drive.run(mode))
         end_offset = end_of(quorum)
-        if asked["retention"] is not None:
-            time.sleep(SETTLE_S)
-        _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker())
+        _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker)
         kept_from = max(view["log_start_offset"] for view in views.values())
     durability = quorum.description.durability
     configuration = {

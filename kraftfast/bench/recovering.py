@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kraftfast.bench import load, verify
@@ -31,7 +32,7 @@ def measure(start: Callable[[], Any], rows: Rows, count: int) -> tuple[list[dict
     size = handed_over * rows.size
 
     def check(quorum: Any) -> str:
-        checker = rows.checker(handed_over)
+        checker = partial(rows.checker, handed_over)
         return verify.verify(quorum, first_offset, end_of(quorum), checker)[1]
 
     began = time.monotonic()

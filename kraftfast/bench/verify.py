@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kraftfast.bench.inputs import Checker
-from kraftfast.errors import KraftfastError
+from kraftfast.errors import KraftfastError, OffsetOutOfRange
 from kraftfast.log.reading.reader import LogReader, Span
 from kraftfast.record.batch import batches
 from kraftfast.types import METADATA_PARTITION
 
 CATCH_UP_TIMEOUT_S = 30.0
 PAUSE_S = 0.01
+SETTLE_S = 30.0
+"""How long the start of a log may go on to move while it is read."""
+Found = TypeVar("Found")
+
+
+def _while_starts_move(look: Callable[[], Found]) -> Found:
+    """Return what ``look()`` returns; call it again where retention has taken what it was to read.
+
+    Raises OffsetOutOfRange if that goes on for ``SETTLE_S``.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            return look()
+        except OffsetOutOfRange:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(PAUSE_S)
 
 
 def log_paths(directories: Mapping[int, str], topic: str) -> dict[int, str]:
@@ -52,6 +70,14 @@ def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, st
 
     From the offset on that all of them still have. A log that does not read is a difference.
     """
+    try:
+        return _while_starts_move(lambda: _compare(paths, end_offset))
+    except KraftfastError as error:
+        return 0, str(error)
+
+
+def _compare(paths: Mapping[int, str], end_offset: int) -> tuple[int, str]:
+    """Do as :func:`compare_replicas`. Raises OffsetOutOfRange where a log's start has moved."""
     readers = {id: LogReader(path, verify_crc=False) for id, path in paths.items()}
     start = max(reader.log_start_offset for reader in readers.values())
     streams = {id: _Stream(reader.spans(start, end_offset)) for id, reader in readers.items()}
@@ -59,6 +85,8 @@ def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, st
     while True:
         try:
             lengths = {id: stream.fill() for id, stream in streams.items()}
+        except OffsetOutOfRange:
+            raise
         except KraftfastError as error:
             return compared, str(error)
         if not all(lengths.values()):
@@ -114,26 +142,37 @@ class _Stream:
         raise AssertionError("a span ends with a whole batch")
 
 
-def compare_records(path: str, first_offset: int, end_offset: int, checker: Checker) -> str:
-    """Return what is wrong with the records of a log, ``""`` if they are those that ``checker``
-    expects.
+def compare_records(
+    path: str, first_offset: int, end_offset: int, checker: Callable[[], Checker]
+) -> str:
+    """Return what is wrong with the records of a log, ``""`` if they are those that a new
+    ``checker()`` expects.
 
-    Every CRC is checked on the way.
+    Every CRC is checked on the way. What the log does not keep is not missed.
     """
-    reader = LogReader(path)
     try:
-        for columns in reader.columns(first_offset, end_offset, keys=False):
-            checker.take(columns)
+        return _while_starts_move(lambda: _check(path, first_offset, end_offset, checker()))
     except KraftfastError as error:
         return str(error)
+
+
+def _check(path: str, first_offset: int, end_offset: int, checker: Checker) -> str:
+    """Do as :func:`compare_records`. Raises OffsetOutOfRange where the log's start has moved."""
+    reader = LogReader(path)
+    start = max(reader.log_start_offset, first_offset)
+    if start > first_offset:
+        checker.skip(start - first_offset)
+    for columns in reader.columns(start, end_offset, keys=False):
+        checker.take(columns)
     return checker.finish()
 
 
-def verify(quorum: Any, first_offset: int, end_offset: int, checker: Checker) -> tuple[int, str]:
+def verify(
+    quorum: Any, first_offset: int, end_offset: int, checker: Callable[[], Checker]
+) -> tuple[int, str]:
     """Return (bytes compared, what is wrong or ``""``): replicas against each other and the input.
 
-    Where the log starts later than ``first_offset``, what it does not keep is not missed; nothing
-    may be given up meanwhile.
+    Where the log starts later than ``first_offset``, what it does not keep is not missed.
     """
     problem = wait_caught_up(quorum, end_offset)
     if problem:
@@ -141,9 +180,5 @@ def verify(quorum: Any, first_offset: int, end_offset: int, checker: Checker) ->
     paths = log_paths(quorum.directories, quorum.description.topic)
     compared, problem = compare_replicas(paths, end_offset)
     if not problem:
-        any_path = next(iter(paths.values()))
-        start = LogReader(any_path).log_start_offset
-        if start > first_offset:
-            checker.skip(start - first_offset)
-        problem = compare_records(any_path, max(start, first_offset), end_offset, checker)
+        problem = compare_records(next(iter(paths.values())), first_offset, end_offset, checker)
     return compared, problem

@@ -116,7 +116,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
             done = load.append_all(producer, given.chunks(), progress, asked["timeout"])
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
-        compared, problem = verify.verify(quorum, first_offset, end_offset, given.checker())
+        compared, problem = verify.verify(quorum, first_offset, end_offset, given.checker)
         return report.Report(
             done,
             voters=len(quorum.directories),
