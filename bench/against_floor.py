@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -45,7 +46,8 @@ RATE, P50, P99, P999, CPU = (
 @dataclass(frozen=True)
 class Row:
     """One line of the table. ``bars``: by measured key, the least (of all but a rate: the largest)
-    ratio. ``files``: what the log is when the clock starts, as in ``kraftfast bench floor``."""
+    ratio. ``files``: what the log is when the clock starts, as in ``kraftfast bench floor``.
+    ``more``: options of ours. ``busy``: so many processes that only count run beside both sides."""
 
     name: str
     record_bytes: int
@@ -53,6 +55,8 @@ class Row:
     bars: dict[str, float]
     files: str = "prepared"
     mode: str = "throughput"
+    more: Sequence[str] = ()
+    busy: int = 0
 
     @property
     def is_long(self) -> bool:
@@ -70,7 +74,29 @@ ROWS = (
     Row("1 KiB, durable, retention", 1024, "majority", {RATE: 0.75}, "again"),
     Row("1 KiB, memory, grown", 1024, "memory", {RATE: 0.70}, "growing"),
     Row("1 KiB, memory, retention", 1024, "memory", {RATE: 0.70}, "again"),
-)
+    Row(
+        "one outstanding 100 B, --idle poll", 100, "majority", {P50: 1.05, P99: 0.75},
+        mode="latency", more=("--idle", "poll"),
+    ),
+    Row(
+        "one outstanding 100 B, segments of 8 MiB roll and go", 100, "majority", {P99: 2.0},
+        mode="latency",
+        more="--prepare 8 --segment-bytes 8MiB --retention 16 --total 20".split(),
+    ),
+    Row("100 B, durable, a busy loop beside", 100, "majority", {RATE: 0.70}, busy=1),
+    Row(
+        "one outstanding 100 B, a busy loop beside", 100, "majority", {P50: 1.3},
+        mode="latency", busy=1,
+    ),
+    Row(
+        "1 KiB like JSON, zstd, durable", 1024, "majority", {RATE: 1.5},
+        more=("--compression", "zstd", "--values", "json"),
+    ),
+)  # fmt: skip
+
+
+class RunFailed(Exception):
+    """kraftfast ended with an error, or its log was not what was appended."""
 
 
 class RunFailed(Exception):
@@ -157,7 +183,11 @@ def run_ours(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     }
     done = subprocess.run(
-        command + asked.more, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
+        [*command, *row.more, *asked.more],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment,
     )
     if done.returncode:
         told = done.stderr.strip()[-400:]
@@ -226,6 +256,18 @@ def options() -> argparse.Namespace:
     return asked
 
 
+@contextmanager
+def busy_beside(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run so many processes that use a processor each."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield loops
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def measure(each: Measured, place: str, asked: argparse.Namespace) -> None:
     """Run all pairs of a row."""
     turns: list[Callable[..., Any]] = [run_floor, run_ours]
@@ -251,7 +293,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kraftfast-floor-", dir=asked.dir) as place:
         try:
             for each in measured:
-                measure(each, place, asked)
+                with busy_beside(each.row.busy):
+                    measure(each, place, asked)
         except KeyboardInterrupt:
             print("\nstopped: what was measured so far", end="", file=sys.stderr)
     print(file=sys.stderr)

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,6 +173,43 @@ def test_ratios_and_bars(against: Any, capsys: pytest.CaptureFixture[str]) -> No
     against.show(lines, 3)
     table = capsys.readouterr().out
     assert table.count("MISSED") == 1 and "0.80 (0.40-1.60)" in table and "too few" in table
+
+
+def test_a_run_that_fails_does_not_take_the_others_with_it(
+    against: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([1.0, None, 3.0])
+
+    def run_ours(*_: Any) -> dict[str, Any]:
+        rate = next(rates)
+        if rate is None:
+            raise against.RunFailed("exit code 16")
+        return {"records_per_s": rate}
+
+    monkeypatch.setattr(against, "run_ours", run_ours)
+    monkeypatch.setattr(against, "run_floor", lambda *_: [{"records_per_s": 2.0}])
+    measured = against.Measured(against.Row("row", 100, "majority", {against.RATE: 0.75}))
+    against.measure(measured, "", SimpleNamespace(pairs=3))
+    assert measured.failed == ["exit code 16"] and len(measured.floor) == 2
+    assert [line["ratio_max"] for line in measured.summary()] == [1.5]
+
+
+def test_what_runs_beside_a_row_ends_with_it(against: Any) -> None:
+    with against.busy_beside(2) as loops:
+        assert [loop.poll() for loop in loops] == [None, None]
+    assert [loop.poll() for loop in loops] == [-signal.SIGKILL] * 2
+
+
+def test_a_row_has_options_of_its_own(tmp_path: Path) -> None:
+    script = str(ROOT / "bench" / "against_floor.py")
+    done = subprocess.run(
+        [sys.executable, script, "--dir", str(tmp_path), "--quick", "--rows", "zstd"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+    )
+    assert done.returncode == 0 and "records/s" in done.stdout, done.stderr
 
 
 def test_against_the_floor(tmp_path: Path) -> None:
