@@ -99,10 +99,6 @@ class RunFailed(Exception):
     """kraftfast ended with an error, or its log was not what was appended."""
 
 
-class RunFailed(Exception):
-    """kraftfast ended with an error, or its log was not what was appended."""
-
-
 @dataclass
 class Measured:
     """The runs of a row; ``floor`` has the lines of every way, a list for each pair.
