@@ -11,10 +11,9 @@ True b'hello'
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
-import threading
-import time
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Unpack
@@ -33,17 +32,17 @@ from kraftfast.errors import (
     PeerGone,
     RequestRefused,
 )
-from kraftfast.link.host import check_host
-from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.processes import host as processes
+from kraftfast.node.processes.launching import Spare, spare
 from kraftfast.node.processes.placement import share
 from kraftfast.node.processes.supervisor import Supervisor
-from kraftfast.node.processes.telling import tell
 from kraftfast.node.processes.tuning import Settings, tuning_of
 from kraftfast.node.processes.tuning import Tuning as Tuning
 from kraftfast.node.processes.tuning import free_port as free_port
 from kraftfast.node.state_machine import refuse_while_loading
+from kraftfast.node.storage import host as storage
 from kraftfast.node.storage.description import (
     changing,
     forget_replacements,
@@ -93,6 +92,10 @@ class LocalQuorum(QuorumOfThisHost):
     # addresses: replica id -> (host, port), where it listens for TCP. _changing: held while a
     # replica is made or stopped for good. _refusal: what calls raise once it is _closed.
 
+    _processes: processes.Host = processes.HOST
+    _storage: storage.Host = storage.HOST
+    _spare: Spare = spare
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -106,19 +109,19 @@ class LocalQuorum(QuorumOfThisHost):
         **tuning: Unpack[Settings],
     ) -> None:
         refuse_while_loading()
-        self.path = quorum_path(path)
-        deadline = deadline_after(timeout, least=0.001)
+        self.path = quorum_path(path, self._storage)
+        deadline = self._deadline_after(timeout, 0.001)
         flag("restart", restart)
         self.tuning = tuning_of(dict(tuning))
         self.addresses: dict[int, tuple[str, int]] = {}
-        check_host()
-        self.supervisor = Supervisor([], restart)
+        self._processes.check_host()
+        self.supervisor = Supervisor([], restart, self._processes, self._spare)
         try:
             self.description, self._is_new = open_or_format(
                 self.path, voters, durability, records, kraft_version, self._endpoint_of,
-                self.supervisor.launch_ahead,
+                self.supervisor.launch_ahead, self._storage,
             )  # fmt: skip
-            self._lock = run_lock(self.path)
+            self._lock = run_lock(self.path, self._storage)
             self.directories = replica_directories(self.path, self.description.replicas)
             for id in self.directories if self.tuning.listens else ():
                 self.addresses.setdefault(id, self.tuning.choose_address(id))
@@ -132,22 +135,23 @@ class LocalQuorum(QuorumOfThisHost):
 
             self._run_in_background = run_in_background  # once collected, nothing is imported
             self._keep_clients()
-            self._admin = self._kept(Admin(LocalWay(self.directories, self.topic, self.cluster_id)))
+            way = LocalWay(self.directories, self.topic, self.cluster_id, self._host)
+            self._admin = self._kept(Admin(way))
         except BaseException:
             self.supervisor.close()
             raise
-        self._changing = threading.Lock()
+        self._changing = self._processes.lock()
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
         try:
-            errors = self.supervisor.start(deadline - time.monotonic())
+            errors = self.supervisor.start(self._left(deadline))
             self._refuse_minority(errors)
             for id in errors:  # the others go on without them
                 self.supervisor.tell_error(id)
             if self._is_new:
                 self._wait_first_commit()
-            self.wait_leader(max(0.1, deadline - time.monotonic()))
+            self.wait_leader(max(0.1, self._left(deadline)))
             self._note_kraft_version()
         except Exception:
             self.close()
@@ -155,6 +159,12 @@ class LocalQuorum(QuorumOfThisHost):
         except BaseException:  # interrupted: a worker that prepares its log hears nothing meanwhile
             self.close(timeout=INTERRUPTED_S)
             raise
+
+    def _deadline_after(self, timeout: float, least: float = -math.inf) -> float:
+        return deadline_after(timeout, least, self._processes.monotonic)
+
+    def _left(self, deadline: float) -> float:
+        return deadline - self._processes.monotonic()
 
     def _refuse_minority(self, errors: dict[int, KraftfastError]) -> None:
         """Raise the first of these errors if the replicas without one are no majority."""
@@ -172,8 +182,8 @@ class LocalQuorum(QuorumOfThisHost):
             return
         versions = [each["kraft_version"] for each in self.statuses().values()]
         if max(versions, default=0) > self.description.kraft_version:
-            raise_kraft_version(self.path, max(versions))
-            self.description = read_description(self.path)
+            raise_kraft_version(self.path, max(versions), self._storage)
+            self.description = read_description(self.path, self._storage)
             self._tell_workers()
 
     @property
@@ -233,13 +243,15 @@ class LocalQuorum(QuorumOfThisHost):
             return RemoteConnector(cluster, batch_bytes, window)
         from kraftfast.client.local import LocalConnector
 
-        return LocalConnector(self.directories, batch_bytes, window, self.cluster_id)
+        return LocalConnector(
+            self.directories, batch_bytes, window, self.cluster_id, host=self._host
+        )
 
     # --- looking ----------------------------------------------------------------------------------
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """Wait for a leader that can commit; return its id. Raises NoQuorum."""
-        deadline, leader = deadline_after(timeout), NO_NODE
+        deadline, leader = self._deadline_after(timeout), NO_NODE
         while True:
             self._refuse_minority(self.faults)
             for id in sorted(self.directories, key=lambda id: id != leader):
@@ -250,11 +262,11 @@ class LocalQuorum(QuorumOfThisHost):
                 if named not in (id, leader, NO_NODE):
                     leader = named  # asked first from now on: the others know no more
                     break
-            if time.monotonic() >= deadline:
+            if self._left(deadline) <= 0:
                 why = "".join(f"; replica {id}: {error}" for id, error in self.faults.items())
                 why += self.supervisor.restarts_text()
                 raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
-            time.sleep(0.002)
+            self._processes.sleep(0.002)
 
     def _wait_first_commit(self) -> None:
         """Sleep until the first voter of a new quorum commits, as a rule as its leader.
@@ -289,9 +301,9 @@ class LocalQuorum(QuorumOfThisHost):
         id = None if id is None else replica_id("id", id)
         with self._changing:
             if id is None:
-                id, _ = add_next(self.path)
+                id, _ = add_next(self.path, self._storage)
             else:
-                add_to_description(self.path, id)
+                add_to_description(self.path, id, self._storage)
             self._adopt(timeout)
             return id
 
@@ -308,10 +320,10 @@ class LocalQuorum(QuorumOfThisHost):
     def _adopt(self, timeout: float) -> None:
         from kraftfast.node.storage.replacing import stored_id
 
-        self.description = read_description(self.path)
+        self.description = read_description(self.path, self._storage)
         for id in self.faults:
             begun = self.description.replacing.get(id)
-            if begun is None or stored_id(self.directories[id]) == uuid_from_text(
+            if begun is None or stored_id(self.directories[id], self._storage) == uuid_from_text(
                 begun.directory_id
             ):
                 self.supervisor.workers[id].config = self._config(id)
@@ -341,7 +353,7 @@ class LocalQuorum(QuorumOfThisHost):
     def identity(self, id: int) -> tuple[Uuid, tuple[Endpoint, ...]]:
         """Return directory id and endpoints of ``id``. Raises InvalidOption, StorageError."""
         self._check_open()
-        meta = read_meta(Disk(), self.directories[id])
+        meta = read_meta(self._storage.disk, self.directories[id])
         return meta.directory_id, self._config(id).endpoints
 
     def add_voter(self, id: int | None = None, *, timeout: float = 30.0) -> int:
@@ -351,13 +363,13 @@ class LocalQuorum(QuorumOfThisHost):
         """
         from kraftfast.client.admin.quorum_info import check_addition
 
-        deadline = deadline_after(timeout)
+        deadline = self._deadline_after(timeout)
         id = None if id is None else replica_id("id", id)
         check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
         id = self.add_replica(id, timeout=timeout)
-        left = max(0.001, deadline - time.monotonic())
+        left = max(0.001, self._left(deadline))
         self.admin().add_voter(id, *self.identity(id), timeout=left)
-        forget_replacements(self.path, [id])
+        forget_replacements(self.path, [id], self._storage)
         return id
 
     def remove_voter(self, id: int, *, stop: bool = False, timeout: float = 30.0) -> None:
@@ -367,9 +379,9 @@ class LocalQuorum(QuorumOfThisHost):
         """
         admin, id = self.admin(), replica_id("id", id)
         if flag("stop", stop):
-            read_description(self.path).check_added(id)
+            read_description(self.path, self._storage).check_added(id)
         admin.remove_voter(id, timeout=timeout)
-        forget_replacements(self.path, [id])
+        forget_replacements(self.path, [id], self._storage)
         if stop:
             self.stop_replica(id)
 
@@ -382,7 +394,7 @@ class LocalQuorum(QuorumOfThisHost):
         self._check_open()
         deadline_after(timeout)
         id = replica_id("id", id)
-        with self._changing, changing(self.path) as description:
+        with self._changing, changing(self.path, self._storage) as description:
             assert self.directories[id], "it raises for an unknown id"
             description.check_added(id)
             if id in self.describe(timeout=timeout).voter_ids:
@@ -408,15 +420,15 @@ class LocalQuorum(QuorumOfThisHost):
         from kraftfast.node.storage.replacing import plan_replacement
 
         self._check_open()
-        deadline = deadline_after(timeout)
+        deadline = self._deadline_after(timeout)
         id, share_device = replica_id("id", id), flag("share_device", share_device)
 
         def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
-            self.adopt(timeout=max(0.001, deadline - time.monotonic()))
-            wait_started(directory, deadline)
+            self.adopt(timeout=max(0.001, self._left(deadline)))
+            wait_started(directory, deadline, self._host)
             return self._config(id).endpoints
 
-        plan = plan_replacement(self.path, id, self.admin(), timeout, share_device)
+        plan = plan_replacement(self.path, id, self.admin(), timeout, share_device, self._storage)
         plan.run(wait_for, deadline)
 
     def reassign(
@@ -428,7 +440,7 @@ class LocalQuorum(QuorumOfThisHost):
         """
         from kraftfast.client.admin.quorum_info import check_dynamic
 
-        deadline = deadline_after(timeout)
+        deadline = self._deadline_after(timeout)
         flag("wait", wait)
         ids = None if target is None else sorted(set(replica_ids("target", target)))
         admin = self.admin()
@@ -438,17 +450,17 @@ class LocalQuorum(QuorumOfThisHost):
         for id in ids or ():
             self.add_replica(id, timeout=timeout)
         while True:
-            left = max(0.001, deadline - time.monotonic())
+            left = max(0.001, self._left(deadline))
             try:
                 admin.reassign(ids, wait=wait, timeout=left)
                 if ids is not None:
-                    forget_replacements(self.path)
+                    forget_replacements(self.path, None, self._storage)
                 return
             except RequestRefused as refusal:
                 new = refusal.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and bool(ids)
-                if not new or time.monotonic() >= deadline:
+                if not new or self._left(deadline) <= 0:
                     raise  # else its leader has not heard of a replica that was just started
-            time.sleep(0.05)
+            self._processes.sleep(0.05)
 
     def transfer(self, to: int | None = None, *, timeout: float = 30.0) -> int:
         """Hand leadership to ``to``; return the new leader's id. As :meth:`Admin.transfer`."""
@@ -463,11 +475,11 @@ class LocalQuorum(QuorumOfThisHost):
 
     def close(self, *, timeout: float = 10.0) -> None:
         """Stop the workers gracefully, or kill them if interrupted. Raises InvalidOption."""
-        left = deadline_after(timeout) - time.monotonic()
+        left = self._left(self._deadline_after(timeout))
         self._closed = True
         with self._lock, self._losing_clients():
             self.supervisor.close(left)
-        tell.flush(LOGGED_S_MAX)
+        self._processes.tell.flush(LOGGED_S_MAX)
 
     def disown(self) -> None:
         """Leave the workers, and the right to end them, to the parent in a forked child."""

@@ -22,7 +22,7 @@ SETTLE_S = 30.0
 Found = TypeVar("Found")
 
 
-def _while_starts_move(look: Callable[[], Found]) -> Found:
+def while_starts_move(look: Callable[[], Found]) -> Found:
     """Return what ``look()`` returns; call it again where retention has taken what it was to read.
 
     Raises OffsetOutOfRange if that goes on for ``SETTLE_S``.
@@ -71,7 +71,7 @@ def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, st
     From the offset on that all of them still have. A log that does not read is a difference.
     """
     try:
-        return _while_starts_move(lambda: _compare(paths, end_offset))
+        return while_starts_move(lambda: _compare(paths, end_offset))
     except KraftfastError as error:
         return 0, str(error)
 
@@ -151,7 +151,7 @@ def compare_records(
     Every CRC is checked on the way. What the log does not keep is not missed.
     """
     try:
-        return _while_starts_move(lambda: _check(path, first_offset, end_offset, checker()))
+        return while_starts_move(lambda: _check(path, first_offset, end_offset, checker()))
     except KraftfastError as error:
         return str(error)
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import select
 import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -306,18 +305,18 @@ class KeptConnection:
     disown = __del__ = close
 
 
-def wait_started(directory: str, deadline: float) -> dict[str, Any]:
+def wait_started(directory: str, deadline: float, host: Host = HOST) -> dict[str, Any]:
     """Return the status of a replica, once it runs.
 
-    Raises NoQuorum at ``time.monotonic()`` deadline.
+    Raises NoQuorum at ``host.monotonic()`` deadline.
     """
     while True:
         try:
-            return ask(directory, {"kind": "status"}, 1.0)
+            return ask(directory, {"kind": "status"}, 1.0, host)
         except (PeerGone, TimedOut) as error:
-            if time.monotonic() >= deadline:
+            if host.monotonic() >= deadline:
                 raise NoQuorum(f"the replica in {directory} does not run: {error}") from None
-            time.sleep(0.05)
+            host.sleep(0.05)
 
 
 class Watch(PidfdOwner):

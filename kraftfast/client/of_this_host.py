@@ -14,6 +14,7 @@ from kraftfast.errors import PeerGone, TimedOut, loading, raise_if_scarce
 
 if TYPE_CHECKING:
     from kraftfast.client.consumer.consumer import Consumer
+    from kraftfast.client.host import Host
     from kraftfast.client.local import Watch
 
 
@@ -35,6 +36,13 @@ class QuorumOfThisHost(Quorum):
     """
 
     directories: dict[int, str]
+
+    @property
+    def _host(self) -> Host:
+        """What its clients are made of."""
+        from kraftfast.client.host import HOST
+
+        return HOST
 
     @property
     @abstractmethod
@@ -66,6 +74,7 @@ class QuorumOfThisHost(Quorum):
                 follow=follow,
                 timeout=timeout,
                 cluster_id=self.cluster_id,
+                host=self._host,
             )
         )
 
@@ -79,7 +88,7 @@ class QuorumOfThisHost(Quorum):
 
         self._check_open()
         with _not_for_lack_of_descriptors():
-            return ask(self.directories[id], {"kind": "status"})
+            return ask(self.directories[id], {"kind": "status"}, host=self._host)
 
     def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
         """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
@@ -96,7 +105,7 @@ class QuorumOfThisHost(Quorum):
         self._check_open()
         at_least = whole_number("at_least", at_least, -1, OFFSET_MAX)
         with _not_for_lack_of_descriptors():
-            return query(self.directories[id], args, at_least, timeout)
+            return query(self.directories[id], args, at_least, timeout, self._host)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Return the status of every replica that answers, by id. Raises Closed."""
@@ -122,7 +131,7 @@ class QuorumOfThisHost(Quorum):
 
         self._check_open()
         with _not_for_lack_of_descriptors():
-            return Watch(self.directories[id], self.cluster_id)
+            return Watch(self.directories[id], self.cluster_id, self._host)
 
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
         """Return an end offset: below it stands all that was committed before the call.
@@ -137,5 +146,6 @@ class QuorumOfThisHost(Quorum):
             from kraftfast.client.consumer.read_barriers import barrier_by
 
         self._check_open()
-        way = LocalWay({replica: self.directories[replica]}, self.topic, self.cluster_id)
-        return barrier_by(way.to(replica), deadline_after(timeout))
+        host, directories = self._host, {replica: self.directories[replica]}
+        way = LocalWay(directories, self.topic, self.cluster_id, host)
+        return barrier_by(way.to(replica), deadline_after(timeout, now=host.monotonic), host)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from kraftfast.arguments import text
@@ -13,6 +12,7 @@ from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.own_threads import PAUSE_S
 from kraftfast.client.producer.refusals import Search
 from kraftfast.client.quorum import ConnectedQuorum
@@ -47,18 +47,23 @@ class RemoteQuorum(ConnectedQuorum):
 
 
 def connect_servers(
-    addresses: str | Iterable[str | Address], topic: str = METADATA_TOPIC, *, timeout: float = 10.0
+    addresses: str | Iterable[str | Address],
+    topic: str = METADATA_TOPIC,
+    *,
+    timeout: float = 10.0,
+    host: Host = HOST,
 ) -> RemoteQuorum:
     """Return the quorum with these servers: ``"host:port,host:port"``, some of them are enough.
 
     ``addresses``: also a list of such texts, or of (host, port). ``topic``: the name of its log.
+    ``host``: what its clients are made of.
     Raises InvalidOption for what is no address, NoQuorum if there is no leader within ``timeout``
     seconds, RequestRefused if the servers have no such ``topic``.
     """
-    deadline = deadline_after(timeout)
+    deadline = deadline_after(timeout, now=host.monotonic)
     topic = text("topic", topic, TOPIC_BYTES_MAX)
-    quorum = RemoteQuorum(Cluster(parse_addresses(addresses), topic))
-    search = Search(deadline)
+    quorum = RemoteQuorum(Cluster(parse_addresses(addresses), topic, host))
+    search = Search(deadline, now=host.monotonic)
     while True:
         try:
             quorum.cluster.find_leader(deadline)[0].close()
@@ -66,4 +71,4 @@ def connect_servers(
         except (NotLeader, NoQuorum) as error:
             if search.is_over(error):
                 raise NoQuorum(f"no leader within {timeout} s: {error}") from None
-            time.sleep(PAUSE_S)
+            host.sleep(PAUSE_S)

@@ -18,6 +18,7 @@ from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
 PYTHON_MIN, PYTHON_TESTED_MAX = (3, 11), (3, 14)
 ENTRANCES = (
     "kraftfast.node.processes.worker",
+    "kraftfast.node.processes.sibling",
     "kraftfast.node.processes.supervisor",
     "kraftfast.client.local",
     "kraftfast.client.producer.ring_sender",

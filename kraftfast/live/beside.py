@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from kraftfast.errors import CannotListen, InvalidOption
-from kraftfast.node.processes.launching import python_path
+from kraftfast.node.processes.host import python_path
 from kraftfast.types import Address, address_text, is_loopback
 
 BACKLOG = 16

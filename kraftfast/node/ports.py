@@ -6,19 +6,24 @@ simulated disk, and threads that are events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.log.disk import Disk
 from kraftfast.node.event_log import Entry
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
     from kraftfast.core.messages import Request
     from kraftfast.link.resolver import Resolver
     from kraftfast.log.segment_file import SegmentFile
     from kraftfast.node.background import Background
+    from kraftfast.node.config import NodeConfig
     from kraftfast.node.flusher import Flusher
     from kraftfast.node.idle import Idle
+    from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.node.tcp.session import Session
     from kraftfast.wire.messages import InitProducerIdRequest
@@ -147,6 +152,9 @@ class Host(Protocol):
     def is_kept(self, fd: int) -> bool:
         """Return whether a new descriptor must not be a client's: hardly any is left."""
 
+    def run_on(self, processors: Sequence[int]) -> None:
+        """Have every thread of this process run on these processors, where it may."""
+
     def show(self, told: Entry) -> None:
         """Show people an event; never wait for its reader."""
 
@@ -176,3 +184,52 @@ class Host(Protocol):
 
     def state_machine_failed(self, error: BaseException) -> None:
         """End the process at once: its state machine raised ``error``. Called in its thread."""
+
+
+class OwnProcess(Protocol):
+    """The process that a worker is, from its first descriptor to its exit code.
+
+    ``host.KernelProcess`` is production's.
+    """
+
+    def open_socket(self, fd: int) -> socket.socket:
+        """Return the socket that this process was started with."""
+
+    def ignore_terminal(self) -> None:
+        """Have no terminal stop this process because it writes to it."""
+
+    def is_one_thread(self) -> bool:
+        """Return whether no other thread could hold a lock, so that it may fork. Raises OSError."""
+
+    def fork_sibling(self, run: Callable[[OwnProcess], int]) -> int:
+        """Return the process id of another child of our parent, which exits with ``run(itself)``.
+
+        Raises OSError.
+        """
+
+    def write(self, fd: int, data: bytes) -> object:
+        """Send one message over a socket that this process was started with. Raises OSError."""
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor that another process keeps."""
+
+    def node(self, config: NodeConfig, show: Callable[[Entry], None]) -> Node:
+        """Return the replica, which shows events by ``show``. Raises StorageError, OSError."""
+
+    def loop(self, node: Node) -> Loop:
+        """Return its loop. Raises OSError."""
+
+    def parent_of(self, sock: socket.socket) -> int:
+        """Return a descriptor that is readable once the supervisor has ended. Raises PeerGone."""
+
+    def settle(self) -> None:
+        """Note that what a start makes is there, and stays."""
+
+    def unread_bytes(self, sock: socket.socket) -> int:
+        """Return how much the other end of a socket has not read yet. Raises OSError."""
+
+    def write_line(self, text: str) -> None:
+        """Write a line to stderr, or drop it; never wait for its reader."""
+
+    def exit_at_once(self, code: int) -> NoReturn:
+        """End without a destructor."""

@@ -11,3 +11,8 @@ def require(holds: bool, text: str) -> None:
     """Raise :class:`Violation` unless it holds."""
     if not holds:
         raise Violation(text)
+
+
+def expect(holds: bool, text: str) -> None:
+    """End the run unless a client's own code told its program what it must."""
+    assert holds, text

@@ -163,6 +163,12 @@ class Settings:
     local_consumers: int = 0
     local_watchers: int = 0
     """How many wait by watches until more is committed."""
+    strangers: int = 0
+    """How many clients ask in any version, for what few ask and for what is not."""
+    async_producers: str = ""
+    """Whether one producer of asyncio runs as it is: ``remote`` or ``local``; else none."""
+    supervised: bool = False
+    """Whether a supervisor starts the processes, as it is; else the world does."""
     barrier_every_ms: float = 0.0
     """How often a client asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
@@ -250,9 +256,12 @@ class Settings:
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
         of_seed = chosen._drawn_apart(seed, reach)
+        plan = plan_of(seed) if reach and not short else {}
+        if reach and not plan:  # plans start processes themselves, at their moments
+            of_seed["supervised"] = _is_supervised(seed)
         if short:
             return replace(chosen, **of_seed)._shortened(**overrides)
-        return replace(chosen, **(of_seed | (plan_of(seed) if reach else {}) | overrides))
+        return replace(chosen, **(of_seed | plan | overrides))
 
     def _drawn_apart(self, seed: int, reach: bool) -> dict[str, Any]:
         """Return what each has a generator of its own for: a new one changes no other."""
@@ -272,7 +281,7 @@ class Settings:
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
             found |= _clients_of_seed(seed) | _local_clients_of_seed(seed)
-            found |= _consumers_of_seed(seed)
+            found |= _consumers_of_seed(seed) | _async_of_seed(seed)
             found["faults"] += found.pop("of_clients", ())
             found["faults"] += found.pop("of_local_clients", ())
         return found
@@ -375,6 +384,23 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for reports."""
         return asdict(self)
+
+
+def _async_of_seed(seed: int) -> dict[str, Any]:
+    """Return whether a producer of asyncio runs in this run, and a stranger."""
+    if seed < LOCAL_CLIENTS_FROM:
+        return {}
+    random = Random(seed * 2 + 1 + (1 << 53))
+    kinds = ("",) * 14 + ("remote", "local")
+    return {
+        "async_producers": random.choice(kinds),
+        "strangers": int(random.random() < 0.08),
+    }
+
+
+def _is_supervised(seed: int) -> bool:
+    """Return whether a supervisor as it is starts the processes of this run."""
+    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < 0.08
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from kraftfast.sim.machines.network import Network
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.machines.tcp import Tcp
 from kraftfast.sim.oracles.early_oracle import EarlyOracle
-from kraftfast.sim.oracles.ending import check_kept
+from kraftfast.sim.oracles.ending import check_disks, check_kept
 from kraftfast.sim.oracles.invariants import Oracle
 from kraftfast.sim.oracles.settling import Settling
 from kraftfast.sim.oracles.watching import WatchedProcess
@@ -41,10 +41,14 @@ from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kraftfast.node.state_machine import StateMachine
+    from kraftfast.sim.clients.supervising import Supervising
+    from kraftfast.sim.machines.workers import WorkerProcess
     from kraftfast.types import VoterSet
 
 EVENTS_MAX = 400_000
 """A run that needs more is going round in circles."""
+COLLECT_EVERY = 50_000
+STOP_MS = 15_000
 CALM = Delays(200, 2_000, 0.01)
 
 
@@ -70,6 +74,7 @@ class World(Settling):
     disk_delays: Delays
     drop: float  # how likely a segment of a stream is lost now, and comes later
     resets: float  # how likely its connection breaks
+    supervising: Supervising | None  # who starts the processes, unless the world does
     survivors: Survivors | None  # once a majority of the disks was replaced: those that are left
 
     def __init__(
@@ -81,6 +86,7 @@ class World(Settling):
         self.cluster_id = "sim-cluster"
         self.counts = Counter()
         self.events = self.digest = 0
+        self._collect_at = COLLECT_EVERY
         self.acknowledged_end = 0
         self.history = []
         self.survivors = None
@@ -112,6 +118,11 @@ class World(Settling):
         self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
+        self.supervising = None
+        if settings.supervised:
+            from kraftfast.sim.clients.supervising import Supervising
+
+            self.supervising = Supervising(self, len(self.machines) + len(self.programs) + 1)
         self.askers = [Asker(self)] if settings.snapshots == "machine" else []
 
     def machine(self, id: int) -> Machine:
@@ -168,29 +179,40 @@ class World(Settling):
                 return True
             if self.events >= EVENTS_MAX:
                 require(False, "L7: events without end")
+            if self.events >= self._collect_at:
+                self._collect()
         self.now_us = end_us
         return False
+
+    def _collect(self) -> None:
+        """Collect garbage: always at the same events, for what is collected may close a socket."""
+        self._collect_at += COLLECT_EVERY
+        gc.collect()
 
     # --- what happens to processes --------------------------------------------------------------
 
     def guard(self, process: Process, call: Callable[..., None], *arguments: Any) -> None:
         """Do something in a process; it may end of it."""
-        machine = process.machine
         try:
             call(*arguments)
-            if process.alive or process.closed:
-                self._after_turn(process)
-        except Crash as crash:
-            self.trace(f"{machine.id}: stops {crash}")
+            self.took_turn(process)
+        except (Crash, AssertionError, KraftfastError) as error:
+            self.ends_by(process, error)
+
+    def ends_by(self, process: Process, error: BaseException) -> None:
+        """Judge what a process raised, and end it. Raises what no process may raise."""
+        machine = process.machine
+        if isinstance(error, Crash):
+            self.trace(f"{machine.id}: stops {error}")
             self.count("crashes in a call")
             self.end(machine, self.nemesis.takes_the_power(machine))
-        except AssertionError as error:
+        elif isinstance(error, AssertionError):
             if isinstance(error, Violation) or not process.rots:
-                raise
+                raise error
             self.trace(f"{machine.id}: ends, for its disk has changed under it: {error}")
             self.count("ended by an assertion over damage")
             self.end(machine, power=False)
-        except KraftfastError as error:
+        else:
             expected = type(error) in machine.disk.failures or machine.rotten
             require(expected, f"L1: {machine.id} ends without need: {error!r}")
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
@@ -199,10 +221,13 @@ class World(Settling):
                 machine.dead = str(error)  # no supervisor starts it again
             self.end(machine, power=False)
 
-    def _after_turn(self, process: Process) -> None:
+    def took_turn(self, process: Process) -> None:
+        """Have the oracles look at a process that did something, unless it was ended by that."""
         if process.closed:
             self.oracle.observe(process)
             self._gone(process.machine, process, power=False)
+            return
+        if not process.alive:
             return
         process.settle_doubt()
         log = process.log
@@ -232,7 +257,7 @@ class World(Settling):
 
     def start_later(self, machine: Machine, delay_us: int = -1) -> None:
         """Start its process after a while, unless it is to stay down."""
-        if machine.starting or machine.process is not None:
+        if machine.starting or machine.process is not None or self.supervising is not None:
             return
         machine.starting = True
         if delay_us < 0:
@@ -244,34 +269,43 @@ class World(Settling):
         machine.starting = False
         if machine.process is not None or machine.dead or not machine.may_start:
             return
+        try:
+            process = self.open_replica(machine)
+        except (Crash, KraftfastError) as error:
+            self.cannot_start(machine, error)
+            return
+        self.guard(process, process.begin)
+
+    def open_replica(self, machine: Machine, *worker: WorkerProcess) -> WatchedProcess:
+        """Return a machine's process, which has opened its log. Raises Crash, KraftfastError."""
         power = self.oracle.shadow(machine.id).lost_memory
         machine.dark = False
         machine.disk.failures.clear()
-        try:
-            process = WatchedProcess(machine)
-        except Crash as crash:
-            self.trace(f"{machine.id}: stops while it starts, {crash}")
+        machine.process = process = WatchedProcess(machine, *worker)
+        self.trace(f"{machine.id}: starts at {process.log.end_offset}")
+        self.early.starts(process)
+        self.oracle.recovered(process, power)
+        return process
+
+    def cannot_start(self, machine: Machine, error: BaseException) -> None:
+        """Judge why a process cannot start. Raises what no process may raise."""
+        if isinstance(error, Crash):
+            self.trace(f"{machine.id}: stops while it starts, {error}")
             self.count("crashes in recovery")
             self._start_failed(machine, self.nemesis.takes_the_power(machine))
-            return
-        except (CorruptLog, ForeignDirectory) as error:
+        elif isinstance(error, (CorruptLog, ForeignDirectory)):
             require(machine.rotten, f"{machine.id} refuses its own log: {error}")
             self.trace(f"{machine.id}: refuses to start: {error}")
             self.count("damage found")
             machine.dead = str(error)
-            return
-        except KraftfastError as error:
+        elif not isinstance(error, KraftfastError):
+            raise error
+        else:
             expected = type(error) in machine.disk.failures or machine.rotten
             require(expected, f"L1: {machine.id} does not start: {error!r}")
             self.trace(f"{machine.id}: cannot start: {error}")
             self.count(f"start failed by {type(error).__name__}")
             self._start_failed(machine, False)
-            return
-        machine.process = process
-        self.trace(f"{machine.id}: starts at {process.log.end_offset}")
-        self.early.starts(process)
-        self.oracle.recovered(process, power)
-        self.guard(process, process.begin)
 
     def _start_failed(self, machine: Machine, power: bool) -> None:
         machine.disk.kill()
@@ -334,7 +368,9 @@ class World(Settling):
             self.machines[-1].may_start = False
             if not self.settings.load_ms:  # else it comes when the world heals
                 self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
-        for machine in self.machines:
+        if self.supervising is not None:
+            self.supervising.start()
+        for machine in self.machines if self.supervising is None else ():
             self.start_later(machine, self.random.randint(1, 30_000))
         for clients in (self.producers, self.readers, self.consumers, self.askers):
             for client in clients:
@@ -353,6 +389,8 @@ class World(Settling):
     def heal(self) -> None:
         """Heal everything, but perhaps a minority that stays as it is."""
         self.nemesis.heal()
+        if self.supervising is not None:
+            self.supervising.running = False
         self.operator.running = False
         self.network_delays = self.disk_delays = CALM
         self.drop = self.resets = 0.0
@@ -379,11 +417,24 @@ class World(Settling):
         self.operator.start()
         self.run(self.settings.chaos_ms)
         self.finish()
+        if self.supervising is not None:
+            self._stop_all(self.supervising)
+
+    def _stop_all(self, supervising: Supervising) -> None:
+        """Have the supervisor end all replicas in order: nothing is lost by it (I5)."""
+        supervising.close()
+        require(self.run(STOP_MS, lambda: not supervising.alive), "L1: the supervisor does not end")
+        left = [machine.id for machine in self.machines if machine.process is not None]
+        require(not left, f"L1: the supervisor leaves {left} behind")
+        check_disks(self)
+        supervising.recover_one()
 
     def close(self) -> None:
         """End whatever runs; nothing more is checked."""
         for program in self.programs:
             program.end()
+        if self.supervising is not None:
+            self.supervising.end_all()
         for machine in self.machines:
             if machine.process is not None:
                 machine.process.vanish(power=True)
@@ -417,6 +468,8 @@ def run_seed(
     """
     settings = settings or Settings.of_seed(seed)
     began = time.perf_counter()
+    collects = gc.isenabled()
+    gc.disable()  # ``_collect``
     world = World(seed, settings, tracer)
     violation = where = ""
     try:
@@ -439,4 +492,6 @@ def run_seed(
     }
     del world
     gc.collect()  # its disks are large, and few objects: the collector would let them pile up
+    if collects:
+        gc.enable()
     return result

@@ -241,3 +241,33 @@ def test_closing_tells_every_future(quorum: LocalQuorum) -> None:
         await producer.close()
 
     asyncio.run(main())
+
+
+def test_an_append_that_waits_for_room_leaves_the_loop_asleep(
+    quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found no room, was told by itself that there may be some, and asked again at once."""
+    waits = 0
+    wait_room = AsyncProducer._wait_room
+
+    async def counted(self: AsyncProducer, *words: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait_room(self, *words)
+
+    async def work(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first", timeout=30)
+        leader = quorum.wait_leader()
+        quorum.kill(leader, signal.SIGSTOP)
+        try:
+            with contextlib.suppress(WouldBlock):
+                while True:
+                    producer.append(b"x" * 300)
+            with pytest.raises(TimedOut):
+                await producer.append_wait(b"y" * 300, timeout=0.5)
+        finally:
+            quorum.kill(leader, signal.SIGCONT)
+
+    monkeypatch.setattr(AsyncProducer, "_wait_room", counted)
+    run(quorum, work, window=2, batch_bytes=400)
+    assert waits < 200, "thousands, before: it kept a processor busy"

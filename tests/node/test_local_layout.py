@@ -219,7 +219,7 @@ def test_a_quorum_is_made_after_a_kill_at_any_step(
     while not done:
         path = str(tmp_path / str(steps))
         with monkeypatch.context() as patch:
-            patch.setattr(local_layout, "Disk", KilledAt)
+            patch.setattr("kraftfast.node.storage.host.Disk", KilledAt)
             for voters, left in ((3, steps), (2, steps // 2)):
                 KilledAt.left = left
                 try:
@@ -259,7 +259,7 @@ def test_setting_aside_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.Mo
         path = str(tmp_path / str(step))
         format_quorum(path, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(local_layout, "Disk", KilledAt)
+            patch.setattr("kraftfast.node.storage.host.Disk", KilledAt)
             KilledAt.left = step
             with contextlib.suppress(Killed):
                 set_others_aside(path, 2)

@@ -390,7 +390,7 @@ def test_it_is_made_on_a_disk_of_its_own(
 ) -> None:
     place = linked(quorum, tmp_path / "disk")
     shutil.rmtree(place)
-    monkeypatch.setattr(replacing, "on_device_of", lambda place, others: [])
+    monkeypatch.setattr(replacing, "on_device_of", lambda *words: [])
     quorum.replace()
     assert quorum.directory(2).is_symlink() and stored_id(str(place)) == quorum.voters[2]
 

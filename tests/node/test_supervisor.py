@@ -308,7 +308,7 @@ def test_a_process_that_the_system_refuses_is_a_typed_error(
         assert list(quorum.directories) == list(quorum.supervisor.workers) == [1]
         with pytest.raises(kind, match=os.strerror(code)):
             LocalQuorum(tmp_path / "other", 1, **SMALL)
-        monkeypatch.setattr(supervisor.os, "pipe2", refuse)
+        monkeypatch.setattr(os, "eventfd", refuse)
         with pytest.raises(kind, match=os.strerror(code)):
             Supervisor([])
         monkeypatch.undo()

@@ -19,6 +19,7 @@ import pytest
 
 from kraftfast.errors import FlushFailed
 from kraftfast.node.event_log import Entry, entry_now
+from kraftfast.node.host import KernelProcess
 from kraftfast.node.processes import telling, worker
 from kraftfast.node.processes.line import UNREAD_BYTES_MAX, ToSupervisor, show_as, write_line
 from kraftfast.node.processes.supervisor import READY_BYTES_MAX
@@ -71,7 +72,7 @@ def test_a_supervisor_that_hangs_holds_up_no_worker(
 ) -> None:
     """And there is still room for why the worker ends, by which the supervisor judges (D9)."""
     ours, theirs = pair
-    show = ToSupervisor(theirs)
+    show = ToSupervisor(theirs, KernelProcess())
     for _ in range(5000):
         show(WARNING)
     assert show.left_out > 4000
@@ -90,7 +91,7 @@ def test_a_supervisor_that_is_gone_leaves_warnings_to_stderr(
 ) -> None:
     ours, theirs = pair
     ours.close()
-    show = ToSupervisor(theirs)
+    show = ToSupervisor(theirs, KernelProcess())
     show(INFO)
     show(WARNING)
     (line,) = capfd.readouterr().err.splitlines()
@@ -342,6 +343,9 @@ def test_why_a_worker_ends_reaches_its_supervisor_however_long(each: str) -> Non
     """D9: by it the supervisor knows that the worker must not be started again."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        assert worker._failed(ours, FlushFailed(each * 999_999)) == FlushFailed.exit_code
+        assert (
+            worker._failed(ours, KernelProcess(), FlushFailed(each * 999_999))
+            == FlushFailed.exit_code
+        )
         found = msgspec.json.decode(theirs.recv(READY_BYTES_MAX))
     assert found["type"] == "FlushFailed" and found["error"]

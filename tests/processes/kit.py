@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import kraftfast
+from kraftfast.bench.verify import while_starts_move
 from kraftfast.client.local import LocalConnector
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.tickets import Batch
@@ -261,11 +262,15 @@ def committed_bytes(path: str, end_offset: int) -> str:
 
 def data_records(path: str, end_offset: int) -> list[tuple[int, bytes]]:
     """(offset, value) of every data record below ``end_offset``."""
-    with LogReader(path) as reader:
-        return [
-            (r.offset, bytes(r.value or b""))
-            for r in reader.records(reader.log_start_offset, end_offset)
-        ]
+
+    def read() -> list[tuple[int, bytes]]:
+        with LogReader(path) as reader:
+            return [
+                (r.offset, bytes(r.value or b""))
+                for r in reader.records(reader.log_start_offset, end_offset)
+            ]
+
+    return while_starts_move(read)
 
 
 def verify(

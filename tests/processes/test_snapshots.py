@@ -81,11 +81,9 @@ def only_snapshot(path: str) -> OffsetAndEpoch:
 def same_from_the_latest_start(quorum: LocalQuorum) -> tuple[int, list[tuple[int, bytes]]]:
     """Where the log starts on every replica, and its records from there: the same on each."""
     end = settled(quorum)
-    start = max(starts(quorum).values())
-    found = [
-        [record for record in data_records(log_path(quorum, id), end) if record[0] >= start]
-        for id in quorum.directories
-    ]
+    read = [data_records(log_path(quorum, id), end) for id in quorum.directories]
+    start = max(starts(quorum).values())  # no log started later while it was read
+    found = [[record for record in records if record[0] >= start] for records in read]
     assert all(each == found[0] for each in found), "logs differ"
     return start, found[0]
 

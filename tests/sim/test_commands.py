@@ -18,7 +18,7 @@ from tests.formal.quorum.__main__ import told
 from tests.formal.quorum.tlc import Report
 from tests.model import mutant
 from tests.model.settings import SETTINGS
-from tests.sim import reached
+from tests.sim import coverage, reached
 
 ROOT = Path(__file__).parents[2]
 PATCH = "tests/model/mutants/version_outlives_a_cut.patch"
@@ -216,3 +216,10 @@ def test_coverage_names_the_lines_that_no_seed_runs() -> None:
     shares = re.findall(r"^ *(\d+) % .*  node/tcp/session.py$", done.stdout, re.MULTILINE)
     assert len(shares) == 1 and 30 < int(shares[0]) < 100
     assert re.search(r"^compiled: .*node/rings/local_peer.py", done.stdout, re.MULTILINE)
+
+
+def test_each_file_that_seeds_leave_out_is_there_and_has_a_reason() -> None:
+    lines = coverage.REASONS.read_text().splitlines()
+    for name, why in (line.split(": ", 1) for line in lines):
+        assert (coverage.PACKAGE / name).exists() and why
+    assert lines == sorted(lines)

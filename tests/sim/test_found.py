@@ -190,5 +190,5 @@ def test_a_leader_whose_process_ended_once_is_followed_where_it_answers_itself()
 def test_a_consumer_goes_on_where_the_log_that_it_reads_is_replaced_or_has_ended(seed: int) -> None:
     """It was told that a log begins where a segment had been listed that was gone by then (I20);
     and of damage by a replica that had ended, and lost what it had not flushed."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    result = run_seed(seed, Settings.of_seed(seed, short=True, supervised=False))
     assert result["ok"], result["violation"]

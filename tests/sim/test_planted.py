@@ -27,6 +27,7 @@ from tests.sim import (  # noqa: F401
     planted_logs,
     planted_programs,
     planted_readers,
+    planted_supervisors,
     planted_votes,
 )
 from tests.sim.kit import Quorum

@@ -222,3 +222,32 @@ def test_state_machines_are_asked_through_the_doors() -> None:
     counts = made.world.counts
     assert counts["local questions answered"] > 20
     assert counts["local admins: status"] > 5 and counts["local admins: cluster id"] > 5
+
+
+# --- in an event loop -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["remote", "local"])
+def test_producers_of_asyncio_go_on_through_failovers(where: str) -> None:
+    made = Quorum(4, producers=0, async_producers=where, append_every_ms=5.0)
+    begun(made)
+    for _ in range(4):
+        made.world.run(400)
+        made.world.nemesis._client_kill()
+        made.world.run(400)
+        made.world.end(made.process(made.leader()).machine, power=True)
+    made.finish()
+    made.world.close()
+    counts = made.world.counts
+    assert counts["async producers"] > 4 and counts["appends acknowledged"] > 50
+
+
+def test_equal_seeds_are_equal_runs_with_an_event_loop() -> None:
+    digests = set()
+    for _ in range(2):
+        made = Quorum(5, async_producers="local")
+        made.start()
+        made.world.run(1_500)
+        digests.add((made.world.digest, made.world.events))
+        made.world.close()
+    assert len(digests) == 1

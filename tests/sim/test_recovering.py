@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from kraftfast.log.recovery import Settings
-from kraftfast.node.storage.recovering import append_sole_voter
-from kraftfast.node.storage.stored_replica import StoredReplica, stored_replica
+from kraftfast.sim.clients.recovering import look, recover
 from kraftfast.sim.machines.disk import Crash
 from kraftfast.sim.machines.machine import Machine
-from kraftfast.sim.machines.preparer import SimPreparer
-from kraftfast.sim.machines.program_disk import ProgramDisk
 from kraftfast.sim.oracles import history
 from tests.sim.kit import NothingIsLeft, Quorum
 from tests.sim.steps import begun, dynamic
-
-SETTINGS = Settings(segment_bytes=16 * 1024, stride_bytes=8 * 1024, prepare_bytes=0)
 
 
 def one_left(seed: int, end: str, **settings: Any) -> tuple[Quorum, Machine, bytes]:
@@ -31,35 +24,6 @@ def one_left(seed: int, end: str, **settings: Any) -> tuple[Quorum, Machine, byt
     for id in quorum.ids:
         quorum.stop(id, end if id == left.id else "power")
     return quorum, left, content
-
-
-class DiskOfCommand:
-    """The disk of a machine, which a reader of logs may open too."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._disk = machine.disk
-        self._reader = ProgramDisk(machine.world, Random(1), lambda _seconds: None)
-
-    def __getattr__(self, name: str) -> Any:
-        where = self._disk if hasattr(self._disk, name) else self._reader
-        return getattr(where, name)
-
-
-def look(machine: Machine) -> StoredReplica:
-    return stored_replica(machine.path, cast("Any", DiskOfCommand(machine)))
-
-
-def recover(machine: Machine, stored: StoredReplica) -> int:
-    """What the command does, whose nursery has its turn while it waits for room."""
-    pieces: list[Any] = []
-    preparer = SimPreparer(pieces.append, lambda: None)
-
-    def sleep(_seconds: float) -> None:
-        while pieces:
-            pieces.pop(0)()
-
-    disk = cast("Any", machine.disk)
-    return append_sole_voter(disk, preparer, stored, machine.endpoints, SETTINGS, sleep)
 
 
 def lose_power(machine: Machine) -> None:

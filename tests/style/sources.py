@@ -16,7 +16,8 @@ FLOORS = (
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),
-    ("sim", "bench", "live", "doctor", "quorum", "connected"),
+    ("bench", "live", "doctor", "quorum", "connected"),
+    ("sim",),
     ("cli", "spark"),
     ("testing",),
 )

@@ -98,9 +98,9 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
         return None
 
 
-def barrier_by(replica: Reached, deadline: float) -> int:
+def barrier_by(replica: Reached, deadline: float, host: Host = HOST) -> int:
     """Return a read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
-    return said_by(replica, deadline, None, HOST)
+    return said_by(replica, deadline, None, host)
 
 
 def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 import warnings
 from asyncio import _get_running_loop
 from collections import deque
@@ -76,10 +75,10 @@ class AsyncProducer(forks.Unique):
     # the futures once it is _closed; a caller that is cancelled leaves it running.
 
     def __init__(self, producer: Producer, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._lead_by = deadline_after(timeout)
+        self._now = producer.host.monotonic
+        self._lead_by = deadline_after(timeout, now=self._now)
         self._loop = asyncio.get_running_loop()
-        self.producer = producer
-        self._outcomes = producer.outcomes
+        self.producer, self._outcomes = producer, producer.outcomes
         self._failure: KraftfastError | None = None
         self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
         self._alarm_at = math.inf
@@ -104,7 +103,7 @@ class AsyncProducer(forks.Unique):
             while self._watched is None:
                 self._check_open()
                 failure, self._failure = self._failure, None
-                late = time.monotonic() >= self._lead_by
+                late = self._now() >= self._lead_by
                 if failure is not None and (late or ends_search(failure)):
                     raise failure
                 self._room.clear()
@@ -160,7 +159,7 @@ class AsyncProducer(forks.Unique):
         Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
         Cancelled, it may or may not have been handed over.
         """
-        deadline = deadline_after(timeout)
+        deadline = deadline_after(timeout, now=self._now)
         check_fields(fields)
         if not self._queued:
             try:
@@ -173,12 +172,13 @@ class AsyncProducer(forks.Unique):
         self, value: Any, fields: RecordFields, deadline: float
     ) -> asyncio.Future[int]:
         """Append as soon as there is room; the call that has waited longest is first."""
+        wished = False
         async with self._in_turn(deadline):
             while True:
                 try:
                     return self._append(value, fields, deadline)
                 except WouldBlock:
-                    await self._wait_room(deadline)
+                    wished = await self._wait_room(deadline, wished)
                 except RecordTooLarge as error:
                     await self._enlarge(error.record_bytes, deadline)
 
@@ -192,7 +192,7 @@ class AsyncProducer(forks.Unique):
         self._queued += 1  # the lock alone is free for a moment between two that wait for it
         try:
             try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                async with asyncio.timeout(max(0.0, deadline - self._now())):
                     await self._turn.acquire()
             except TimeoutError:
                 raise TimedOut(NO_ROOM) from None
@@ -211,12 +211,12 @@ class AsyncProducer(forks.Unique):
         await asyncio.shield(self._exchange)
 
     async def _exchange_sender(self, record_bytes: int, deadline: float) -> None:
-        sender = self.producer.sender
+        sender, wished = self.producer.sender, False
         try:
             if sender is not None:
                 sender.hold(True)  # nothing may be under way while it is exchanged
                 while sender.broken is None and (sender.under_way or sender.backlog):
-                    await self._wait_room(deadline)
+                    wished = await self._wait_room(deadline, wished)
             self._unwatch()  # before a thread closes it
             await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
         finally:
@@ -234,10 +234,10 @@ class AsyncProducer(forks.Unique):
         timeout: float = DEFAULT_TIMEOUT,
     ) -> range | list[int]:
         """Append many records and wait until all are committed; as :meth:`Producer.append_many`."""
-        deadline = deadline_after(timeout)
+        deadline = deadline_after(timeout, now=self._now)
         column = values if isinstance(values, Values) else Values(values, offsets, size=size)
         tickets: list[range] = []
-        done, largest = 0, -1
+        done, largest, wished = 0, -1, False
         try:
             async with self._in_turn(deadline):
                 while done < len(column):
@@ -253,8 +253,7 @@ class AsyncProducer(forks.Unique):
                         first, taken = sender.append_values(column, done)
                         add_tickets(tickets, first, taken)
                         done += taken
-                    if taken == 0:
-                        await self._wait_room(deadline)
+                    wished = not taken and await self._wait_room(deadline, wished)
         except KraftfastError as error:
             if not done:
                 raise
@@ -275,22 +274,22 @@ class AsyncProducer(forks.Unique):
         if _get_running_loop() is not self._loop:
             raise LocalError("this producer belongs to another event loop, or another thread")
 
-    async def _wait_room(self, deadline: float) -> None:
-        """Wait until there may be room."""
+    async def _wait_room(self, deadline: float, wished: bool) -> bool:
+        """Say that room is wanted, and have the caller look again; if ``wished``, wait (R12)."""
         self._check_open()
         self.producer.check_fenced()
-        left = deadline - time.monotonic()
+        left = deadline - self._now()
         if left <= 0:
             raise TimedOut(NO_ROOM)
-        self._room.clear()
         sender = self.producer.sender
-        if sender is not None:
+        if sender is not None and not wished:
             sender.want_room()
             self._attend()
-        try:
+            return True
+        self._room.clear()
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._room.wait(), min(left, ROOM_S))
-        except TimeoutError:
-            pass
+        return False
 
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
         """Wait until a ticket, the last one that was handed out, is resolved.
@@ -326,12 +325,12 @@ class AsyncProducer(forks.Unique):
             self._alarm.cancel()
         self._alarm_at = deadline
         if deadline < math.inf:
-            left = deadline - time.monotonic()
+            left = deadline - self._now()
             self._alarm = self._loop.call_later(left, weakly(self._time_is_over))
 
     def _time_is_over(self) -> None:
         self._attend()
-        self._alarm, soon, earliest = None, time.monotonic() + ALARM_STEP_S, math.inf
+        self._alarm, soon, earliest = None, self._now() + ALARM_STEP_S, math.inf
         for _, future, deadline in self._waiting:
             if deadline > soon:
                 earliest = min(earliest, deadline)
@@ -398,7 +397,7 @@ class AsyncProducer(forks.Unique):
         try:
             while not self._closed:
                 try:
-                    await asyncio.to_thread(self.producer.reconnect, time.monotonic() + SEARCH_S)
+                    await asyncio.to_thread(self.producer.reconnect, self._now() + SEARCH_S)
                     break
                 except KraftfastError as error:
                     self._failure = error
@@ -425,7 +424,7 @@ class AsyncProducer(forks.Unique):
 
     async def _doubt(self, sender: Sender) -> None:
         try:
-            await asyncio.to_thread(self.producer.doubt, sender, time.monotonic() + SEARCH_S)
+            await asyncio.to_thread(self.producer.doubt, sender, self._now() + SEARCH_S)
         finally:
             self._search = None
         self._notice(sender)
@@ -436,7 +435,8 @@ class AsyncProducer(forks.Unique):
         """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        await self._wait_ticket(self._outcomes.next_ticket - 1, deadline_after(timeout))
+        deadline = deadline_after(timeout, now=self._now)
+        await self._wait_ticket(self._outcomes.next_ticket - 1, deadline)
 
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.

@@ -10,10 +10,14 @@ import socket
 import stat
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kraftfast.node.event_log import WARNING, Entry, entry_now, line
+
+if TYPE_CHECKING:
+    from kraftfast.node.ports import OwnProcess
 
 UNREAD_BYTES_MAX = 64 * 1024
 """What a supervisor that hangs may leave unread: there is still room for why a worker ends."""
@@ -22,8 +26,8 @@ UNREAD_BYTES_MAX = 64 * 1024
 class ToSupervisor:
     """Sends each event over ``sock``; counts those for which the other end leaves no room."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.left_out = sock, 0
+    def __init__(self, sock: socket.socket, process: OwnProcess) -> None:
+        self.sock, self.process, self.left_out = sock, process, 0
 
     def __call__(self, told: Entry) -> None:
         """Send an event at once or not at all; stderr has warnings once the supervisor is gone."""
@@ -36,16 +40,21 @@ class ToSupervisor:
             self.left_out += 1
         except OSError:
             if told.kind.level >= WARNING:
-                show_as_text(told)
+                self.process.write_line(line(told))
 
     def _send(self, told: Entry) -> None:
-        import fcntl
-        import termios
-
-        unread = fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, bytes(4))
-        if int.from_bytes(unread, sys.byteorder) > UNREAD_BYTES_MAX:
+        if self.process.unread_bytes(self.sock) > UNREAD_BYTES_MAX:
             raise BlockingIOError
         self.sock.send(msgspec.json.encode({"told": told}), socket.MSG_DONTWAIT)
+
+
+def unread_bytes(sock: socket.socket) -> int:
+    """Return how much the other end of a UNIX socket has not read yet. Raises OSError."""
+    import fcntl
+    import termios
+
+    unread = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(unread, sys.byteorder)
 
 
 def show_as_text(told: Entry) -> None:

@@ -71,7 +71,7 @@ class Placement:
         wanted = processors_for(node.config.node_id, leader_id, node.voters.ids, processors)
         if wanted != self.at:
             self.at = wanted
-            move(wanted)
+            node.host.run_on(wanted)
 
 
 def move(processors: Sequence[int]) -> None:

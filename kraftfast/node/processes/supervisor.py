@@ -9,13 +9,10 @@ log, a failed flush, D9) is final: the worker is not started again, and its erro
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import socket
 import subprocess
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -34,11 +31,9 @@ from kraftfast.errors import (
     StorageError,
     TimedOut,
 )
-from kraftfast.link.host import check_tasks
 from kraftfast.node.event_log import Entry
-from kraftfast.node.processes.launching import Child, Launch, Launched, refusals, spare
-from kraftfast.node.processes.telling import tell
-from kraftfast.node.storage.held_directory import HeldDirectory
+from kraftfast.node.processes.host import HOST, Child, Host, refusals
+from kraftfast.node.processes.launching import Launch, Launched, Spare, spare
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig
@@ -64,8 +59,8 @@ class Worker:
     # comes over sock. told: what was said of why it does not run, until it runs again.
     # held: its directory, as long as it is kept alive: no recovery goes on while it is started.
 
-    def __init__(self, config: NodeConfig) -> None:
-        self.config = config
+    def __init__(self, config: NodeConfig, host: Host = HOST) -> None:
+        self.config, self.host = config, host
         self.process: Child | None = None
         self.sock: socket.socket | None = None
         self.pidfd = -1
@@ -75,9 +70,9 @@ class Worker:
         self.restarts = -1
         self.opened = self.deaf = False
         self.told = ""
-        self.held = HeldDirectory()
+        self.held = host.held_directory()
         self.error: KraftfastError | None = None
-        self.ready = threading.Event()
+        self.ready = host.event()
 
     def start(self, launched: Launched | None = None) -> None:
         """Tell a process its configuration: one that was launched ahead, or else a new one.
@@ -90,22 +85,23 @@ class Worker:
         except DirectoryInUse as error:
             if launched is not None:
                 launched.end()
-            self.error, self.start_at = error, time.monotonic() + WAIT_PAUSE_S
+            self.error, self.start_at = error, self.host.monotonic() + WAIT_PAUSE_S
             self.ready.set()
             return
         try:
-            self.process, self.sock, self.pidfd = launched or Launch().first
+            launched = launched or Launch(1, self.host).first
         except OSError:
-            self.start_at = time.monotonic() + PAUSE_S_MAX
+            self.start_at = self.host.monotonic() + PAUSE_S_MAX
             raise
-        self.started_at = time.monotonic()
+        self.process, self.sock, self.pidfd = launched.process, launched.sock, launched.pidfd
+        self.started_at = self.host.monotonic()
         self.restarts += 1
         try:
             self.sock.send(msgspec.json.encode(self.config))
         except ConnectionError:
             pass  # it has ended already; its pidfd tells
         except OSError:  # it runs, and would wait for ever: the message is too long, say
-            self.start_at = time.monotonic() + PAUSE_S_MAX
+            self.start_at = self.host.monotonic() + PAUSE_S_MAX
             _kill(self)
             raise
 
@@ -123,7 +119,7 @@ class Worker:
             self.deaf = True
             return False
         if "told" in answer:
-            tell.tell(msgspec.convert(answer["told"], Entry))
+            self.host.tell.tell(msgspec.convert(answer["told"], Entry))
             return True
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
@@ -133,7 +129,7 @@ class Worker:
         else:
             self.opened, self.told = True, ""
             if self.restarts > 0 and self.process is not None:
-                tell("worker_restarted", self.config.node_id, pid=self.process.pid)
+                self.host.tell("worker_restarted", self.config.node_id, pid=self.process.pid)
         self.ready.set()
         return True
 
@@ -148,13 +144,13 @@ class Worker:
                 f"{self.config.directory}: a mapped file could not be read or written"
             )
         self.let_go()
-        lived = time.monotonic() - self.started_at
+        lived = self.host.monotonic() - self.started_at
         waits = isinstance(self.error, MAY_PASS)
         if lived > RESTART_FREELY_AFTER_S and not waits:
             self.pause_s = 0.0
         else:
             self.pause_s = min(self.pause_s * 2 + (WAIT_PAUSE_S if waits else 0.05), PAUSE_S_MAX)
-        self.start_at = time.monotonic() + self.pause_s
+        self.start_at = self.host.monotonic() + self.pause_s
         self.ready.clear()
         return pid, code
 
@@ -165,7 +161,7 @@ class Worker:
         if sock is not None:
             sock.close()
         if pidfd >= 0:
-            os.close(pidfd)
+            self.host.close(pidfd)
 
     @property
     def is_final(self) -> bool:
@@ -185,30 +181,37 @@ class Supervisor:
     # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
     # _launch: of the processes that start() takes.
 
-    def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
+    def __init__(
+        self,
+        configs: list[NodeConfig],
+        restart: bool = True,
+        host: Host = HOST,
+        spare: Spare = spare,
+    ) -> None:
+        self._host, self._spare = host, spare
         self.workers: dict[int, Worker] = {}
         self.keep(configs)
         self.restart = restart
         self._launch: Launch | None = None
-        self._lock, self._ending = threading.RLock(), threading.RLock()
+        self._lock, self._ending = host.reentrant_lock(), host.reentrant_lock()
         self._started = self._closing = False
         self._orphans_end_at = 0.0
         with refusals():
-            self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
+            self._waker = host.waker()
+        self._thread = host.thread(self._run, "kraftfast-supervisor")
 
     def keep(self, configs: list[NodeConfig]) -> None:
         """Add workers, before the start."""
-        self.workers |= {config.node_id: Worker(config) for config in configs}
+        self.workers |= {config.node_id: Worker(config, self._host) for config in configs}
 
     def launch_ahead(self, count: int) -> None:
         """Start processes for so many workers: they import while the caller makes directories.
 
         Raises HostUnsupported. Where the system refuses one, start() says so.
         """
-        check_tasks(count)
+        self._host.check_tasks(count)
         with suppress(OSError):
-            self._launch = spare.take(count)
+            self._launch = self._spare.take(count)
 
     def start(self, timeout_s: float) -> dict[int, KraftfastError]:
         """Start every worker and wait until each has opened its log, or says why it cannot.
@@ -216,12 +219,12 @@ class Supervisor:
         Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
         are enough is for the caller to judge. Raises Closed, HostUnsupported, OutOfResources.
         """
-        began = time.monotonic()
+        began = self._host.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
         with refusals():
             if self._launch is None:
-                check_tasks(len(self.workers))
-                self._launch = spare.take(len(self.workers))
+                self._host.check_tasks(len(self.workers))
+                self._launch = self._spare.take(len(self.workers))
             launched, self._launch = self._launch.take(timeout_s), None
             try:
                 for worker in self.workers.values():
@@ -279,7 +282,7 @@ class Supervisor:
         Raises its error if it cannot start, TimedOut, HostUnsupported, OutOfResources; then it is
         as if it had never been.
         """
-        worker = Worker(config)
+        worker = Worker(config, self._host)
         with self._lock:
             self._check_open()
             with refusals():
@@ -287,7 +290,7 @@ class Supervisor:
             self.workers[config.node_id] = worker
             self._wake()
         try:
-            self._wait_ready(worker, time.monotonic() + timeout_s)
+            self._wait_ready(worker, self._host.monotonic() + timeout_s)
         except Closed:
             raise  # close() ends it
         except BaseException:
@@ -301,7 +304,7 @@ class Supervisor:
             worker = self.workers.pop(node_id)
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
-                _wait_or_kill(worker, time.monotonic() + timeout_s)
+                _wait_or_kill(worker, self._host.monotonic() + timeout_s)
             worker.held.release()
             self._wake()
 
@@ -322,7 +325,7 @@ class Supervisor:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop every worker gracefully; kill what is left after the timeout, or if interrupted."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._host.monotonic() + timeout_s
         with self._ending:
             try:
                 self._stop_starting()
@@ -338,7 +341,7 @@ class Supervisor:
                         worker.held.release()
                     if self._launch is not None:
                         self._launch.end()
-                    self._close_pipe()
+                    self._waker.close()
 
     def _stop_starting(self) -> None:
         with self._lock:
@@ -354,25 +357,15 @@ class Supervisor:
         for worker in self.workers.values():
             worker.let_go()
             worker.held.release()
-        self._close_pipe()
-
-    def _close_pipe(self) -> None:
-        reader, writer = self._wake_reader, self._wake_writer
-        self._wake_reader = self._wake_writer = -1  # a later use must not meet another file
-        for fd in (reader, writer):
-            if fd >= 0:
-                os.close(fd)
+        self._waker.close()
 
     def _check_open(self) -> None:
         if self._closing:
             raise Closed("the quorum is closed")
 
     def _wake(self) -> None:
-        """Let the thread look at all workers again; _lock is held, so the pipe is open."""
-        try:
-            os.write(self._wake_writer, b"w")
-        except BlockingIOError:
-            pass  # full of wake-ups: it is awake
+        """Let the thread look at all workers again; _lock is held, so the waker is open."""
+        self._waker.ring()
 
     def _wait_ready(self, worker: Worker, deadline: float) -> None:
         """Wait until it has opened its log. Raises its error, TimedOut, Closed."""
@@ -383,15 +376,15 @@ class Supervisor:
             if ready and worker.error is None:
                 return
             self._check_open()
-            if time.monotonic() >= deadline:
+            if self._host.monotonic() >= deadline:
                 raise TimedOut(f"replica {worker.config.node_id} did not start in time")
             if ready:
-                time.sleep(0.05)  # it said why it cannot, and has not ended yet
+                self._host.sleep(0.05)  # it said why it cannot, and has not ended yet
 
     def _is_orphaned(self, worker: Worker) -> bool:
         """Return whether its directory may still be held by a worker without its supervisor."""
         in_use = isinstance(worker.error, DirectoryInUse)
-        return self.restart and in_use and time.monotonic() < self._orphans_end_at
+        return self.restart and in_use and self._host.monotonic() < self._orphans_end_at
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -401,9 +394,9 @@ class Supervisor:
                 if self._closing:
                     return
                 timeout_s = self._start_due()
-                poll = select.poll()
+                poll = self._host.poll()
                 sources: dict[int, tuple[Worker, Callable[[], object]]] = {}
-                poll.register(self._wake_reader, select.POLLIN)
+                poll.register(self._waker.fileno(), select.POLLIN)
                 for worker in self.workers.values():
                     if worker.process is None or worker.sock is None:
                         continue
@@ -417,8 +410,8 @@ class Supervisor:
                 if self._closing:
                     return
                 for fd, _ in ready:
-                    if fd == self._wake_reader:
-                        os.read(fd, READY_BYTES_MAX)
+                    if fd == self._waker.fileno():
+                        self._waker.clear()
                         continue
                     worker, take = sources[fd]
                     if worker.process is not None:
@@ -428,7 +421,7 @@ class Supervisor:
         """Collect a process that has ended, and tell why."""
         pid, code = worker.ended()
         if worker.error is None:
-            tell("worker_ended", worker.config.node_id, pid=pid, code=code)
+            self._host.tell("worker_ended", worker.config.node_id, pid=pid, code=code)
         elif worker.opened or worker.restarts > 0:  # else who starts them all tells it
             self.tell_error(worker.config.node_id)
 
@@ -439,20 +432,20 @@ class Supervisor:
             return
         worker.told = str(worker.error)
         if not worker.is_final:
-            tell("worker_waits", node_id, why=worker.error)
+            self._host.tell("worker_waits", node_id, why=worker.error)
             return
         advice = ""
         if 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers):
             place = worker.config.directory
             advice = f"; kraftfast storage replace {place} rebuilds it from the others"
-        tell("replica_down", node_id, why=worker.error, advice=advice)
+        self._host.tell("replica_down", node_id, why=worker.error, advice=advice)
 
     def _start_due(self) -> float | None:
         """Start workers whose pause is over; how long until the next one is due."""
         if not self.restart:
             return None
         due = None
-        now = time.monotonic()
+        now = self._host.monotonic()
         for worker in self.workers.values():
             failed = worker.error is not None and not self._is_orphaned(worker)
             if self._started:
@@ -464,7 +457,9 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    tell("worker_waits", worker.config.node_id, why=error.strerror or error)
+                    self._host.tell(
+                        "worker_waits", worker.config.node_id, why=error.strerror or error
+                    )
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due
@@ -483,7 +478,7 @@ def _wait_or_kill(worker: Worker, deadline: float) -> None:
     process = worker.process
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.1, deadline - time.monotonic()))
+            process.wait(max(0.1, deadline - worker.host.monotonic()))
         _kill(worker)
 
 

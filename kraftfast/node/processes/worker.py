@@ -15,25 +15,22 @@ if __name__ == "__main__":
     gc.disable()  # until what a start makes is there: collections are a tenth of it
 
 import contextlib
-import os
 import select
-import signal
 import socket
 import sys
+from functools import partial
 from typing import NoReturn
 
 import msgspec
 
 from kraftfast import errors
 from kraftfast.errors import HostUnsupported, KraftfastError
-from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import NO_REPLICA, entry_now
-from kraftfast.node.host import LocalHost
+from kraftfast.node.host import KernelProcess
 from kraftfast.node.loop import Loop
-from kraftfast.node.node import Node
-from kraftfast.node.processes.line import ToSupervisor, write_line
-from kraftfast.node.processes.sibling import fork_sibling
+from kraftfast.node.ports import OwnProcess
+from kraftfast.node.processes.line import ToSupervisor
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
@@ -43,10 +40,19 @@ CONFIG = msgspec.json.Decoder(NodeConfig)
 """Made before a sibling is forked, which needs it at once: its types are looked up when it is."""
 
 
-def main(fds: list[int]) -> int:
-    """Run the replica that the supervisor describes; returns the exit code."""
-    sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops a process that writes to it
+def main(fds: list[int], process: OwnProcess) -> int:
+    """Run the replica that the supervisor describes; returns the exit code.
+
+    For each descriptor but the first there is a sibling, which does the same by that one.
+    """
+    if len(fds) > 1:
+        fork_siblings(fds, process)
+    return serve(process.open_socket(fds[0]), process)
+
+
+def serve(sock: socket.socket, process: OwnProcess) -> int:
+    """Do as :func:`main`, by the socket to the supervisor alone."""
+    process.ignore_terminal()
     opened, node_id = False, NO_REPLICA
     told = b""
     with contextlib.suppress(OSError):
@@ -56,54 +62,57 @@ def main(fds: list[int]) -> int:
     try:
         config = CONFIG.decode(told)
         node_id = config.node_id
-        node = Node(config, LocalHost(ToSupervisor(sock)))
-        loop = Loop(node)
+        node = process.node(config, ToSupervisor(sock, process))
+        loop = process.loop(node)
         if loop.sockets is not None:
             loop.sockets.open()
         loop.door.open()
         loop.signals.handle()
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
-        parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
+        parent = process.parent_of(sock)  # raises if it has ended meanwhile
         loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))
         with contextlib.suppress(OSError):  # the supervisor has ended: the loop finds that out
             sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
         opened = True
-        gc.freeze()  # what was made at start stays; the collector need not look at it
-        gc.enable()
+        process.settle()
         loop.run()
         return 0
     except KraftfastError as error:
-        return _failed(sock, error)
+        return _failed(sock, process, error)
     except OSError as error:
         if opened:
-            return _defect(sock, node_id, error)
-        return _failed(sock, refused_by_host(node_id, error))
+            return _defect(sock, process, node_id, error)
+        return _failed(sock, process, refused_by_host(node_id, error))
     except Exception as error:
-        return _defect(sock, node_id, error)
+        return _defect(sock, process, node_id, error)
 
 
-def fork_siblings(fds: list[int]) -> int:
-    """Fork a sibling for each descriptor but the first; return the one of this process.
+def fork_siblings(fds: list[int], process: OwnProcess) -> None:
+    """Fork a sibling for each descriptor but the first, and tell their process ids over that one.
 
     A process that has another thread (of a ``sitecustomize``, say) must not fork: it tells none.
     """
     own, *others = fds
     pids: list[int] = []
     with contextlib.suppress(OSError):
-        while len(pids) < len(others) and len(os.listdir("/proc/self/task")) == 1:
-            pid = fork_sibling()
-            if pid == 0:
-                own = others[len(pids)]
-                os.setpgid(0, 0)
-                break
-            pids.append(pid)
-    if own == fds[0]:
-        with contextlib.suppress(OSError):  # the supervisor has ended: so does this process soon
-            os.write(own, msgspec.json.encode(pids))
+        while len(pids) < len(others) and process.is_one_thread():
+            run = partial(_serve_alone, others[len(pids)], fds)
+            pids.append(process.fork_sibling(run))
+    with contextlib.suppress(OSError):  # the supervisor has ended: so does this process soon
+        process.write(own, msgspec.json.encode(pids))
+    _keep(own, fds, process)
+
+
+def _serve_alone(fd: int, fds: list[int], process: OwnProcess) -> int:
+    _keep(fd, fds, process)
+    return serve(process.open_socket(fd), process)
+
+
+def _keep(own: int, fds: list[int], process: OwnProcess) -> None:
+    """Close the descriptors of other workers."""
     for fd in fds:
         if fd != own:
-            os.close(fd)
-    return own
+            process.close(fd)
 
 
 def refused_by_host(id: int, error: OSError) -> HostUnsupported:
@@ -115,15 +124,16 @@ def refused_by_host(id: int, error: OSError) -> HostUnsupported:
     )
 
 
-def _defect(sock: socket.socket, node_id: int, error: Exception) -> NoReturn:
+def _defect(sock: socket.socket, process: OwnProcess, node_id: int, error: Exception) -> NoReturn:
     """Tell what no one foresaw, with its traceback, and end at once."""
     import traceback
 
     why = f"{type(error).__name__}: {error}"
     text = traceback.format_exc()
-    ToSupervisor(sock)(entry_now("defect", node_id, why=why, traceback=text))
-    _failed(sock, KraftfastError(f"a defect: {why}"))
-    os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
+    ToSupervisor(sock, process)(entry_now("defect", node_id, why=why, traceback=text))
+    _failed(sock, process, KraftfastError(f"a defect: {why}"))
+    # nothing may touch the log after a broken invariant, not even a destructor
+    process.exit_at_once(1)
 
 
 def _told(sock: socket.socket, loop: Loop) -> None:
@@ -143,7 +153,7 @@ def _orphaned(fd: int, loop: Loop) -> None:
     loop.stop(ORPHAN_TIMEOUT_MS)
 
 
-def _failed(sock: socket.socket, error: KraftfastError) -> int:
+def _failed(sock: socket.socket, process: OwnProcess, error: KraftfastError) -> int:
     """Tell the supervisor why this replica ends, which it reports; return the exit code.
 
     Of a class that only a part knows, its nearest base is named: by that the supervisor judges
@@ -155,9 +165,9 @@ def _failed(sock: socket.socket, error: KraftfastError) -> int:
         answer = {"error": text, "type": next(named).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
     except OSError:  # the supervisor is gone: only this process knows
-        write_line(f"kraftfast: {error}")
+        process.write_line(f"kraftfast: {error}")
     return error.exit_code
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(each) for each in sys.argv[1:]]))
+    sys.exit(main([int(each) for each in sys.argv[1:]], KernelProcess()))

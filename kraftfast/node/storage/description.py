@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from kraftfast import forks
 from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
-from kraftfast.log.disk import Disk
+from kraftfast.node.storage.host import HOST, Host
 from kraftfast.types import METADATA_TOPIC
 
 DESCRIPTION = "quorum.json"
@@ -69,20 +68,20 @@ class Description(msgspec.Struct):
             raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
 
 
-def read_description(path: str) -> Description:
+def read_description(path: str, host: Host = HOST) -> Description:
     """Return the description of a quorum. Raises NotFormatted, ForeignDirectory."""
     file = os.path.join(path, DESCRIPTION)
     try:
-        return msgspec.json.decode(Disk().read_file(file), type=Description)
+        return msgspec.json.decode(host.disk.read_file(file), type=Description)
     except FileNotFoundError:
         raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
     except msgspec.DecodeError as error:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
 
 
-def write_description(path: str, description: Description) -> None:
+def write_description(path: str, description: Description, host: Host = HOST) -> None:
     """Store ``quorum.json`` durably. The caller must hold the lock (:func:`locked`)."""
-    Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
+    host.disk.replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
 
 
 class HeldLock:
@@ -94,8 +93,8 @@ class HeldLock:
 
     _fd = -1
 
-    def __init__(self, path: str, name: str) -> None:
-        self._disk, self._directory = Disk(), path
+    def __init__(self, path: str, name: str, host: Host = HOST) -> None:
+        self._disk, self._directory = host.disk, path
         self._disk.hold(path)
         try:
             self._fd = self._disk.lock(os.path.join(path, name))
@@ -124,26 +123,26 @@ class HeldLock:
         self.release()
 
 
-def run_lock(path: str) -> HeldLock:
+def run_lock(path: str, host: Host = HOST) -> HeldLock:
     """Hold the lock of the process that runs a quorum, so that no second one starts it."""
-    return HeldLock(path, RUN_LOCK)
+    return HeldLock(path, RUN_LOCK, host)
 
 
 @contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
+def locked(path: str, host: Host = HOST) -> Iterator[None]:
     """Exclude all others, threads too, that would change a quorum's description.
 
     Raises DirectoryInUse if that takes too long, StorageError.
     """
-    deadline = time.monotonic() + LOCK_S_MAX
+    deadline = host.monotonic() + LOCK_S_MAX
     while True:
         try:
-            held = HeldLock(path, LOCK)
+            held = HeldLock(path, LOCK, host)
             break
         except DirectoryInUse:
-            if time.monotonic() >= deadline:
+            if host.monotonic() >= deadline:
                 raise DirectoryInUse(f"another process is changing {path}; try again") from None
-            time.sleep(0.01)
+            host.sleep(0.01)
     try:
         yield
     finally:
@@ -151,31 +150,31 @@ def locked(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changing(path: str) -> Iterator[Description]:
+def changing(path: str, host: Host = HOST) -> Iterator[Description]:
     """Yield the description under the lock, and store its changes unless an exception is raised.
 
     Raises NotFormatted, ForeignDirectory, DirectoryInUse, StorageError.
     """
-    read_description(path)  # no lock file where there is no quorum
-    with locked(path):
-        description = read_description(path)
+    read_description(path, host)  # no lock file where there is no quorum
+    with locked(path, host):
+        description = read_description(path, host)
         before = msgspec.json.encode(description)
         yield description
         if msgspec.json.encode(description) != before:
-            write_description(path, description)
+            write_description(path, description, host)
 
 
-def forget_replacements(path: str, ids: Iterable[int] | None = None) -> None:
+def forget_replacements(path: str, ids: Iterable[int] | None = None, host: Host = HOST) -> None:
     """Forget that replicas are being replaced, once it was decided who votes. None: all of them."""
-    begun = read_description(path).replacing
+    begun = read_description(path, host).replacing
     if any(id in begun for id in (begun if ids is None else ids)):
-        with changing(path) as description:
+        with changing(path, host) as description:
             for id in list(description.replacing if ids is None else ids):
                 description.replacing.pop(id, None)
 
 
-def raise_kraft_version(path: str, kraft_version: int) -> None:
+def raise_kraft_version(path: str, kraft_version: int, host: Host = HOST) -> None:
     """Record that the quorum is at this ``kraft.version``, unless that is known."""
-    if read_description(path).kraft_version < kraft_version:
-        with changing(path) as description:
+    if read_description(path, host).kraft_version < kraft_version:
+        with changing(path, host) as description:
             description.kraft_version = max(description.kraft_version, kraft_version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +13,6 @@ import msgspec
 from kraftfast import limits
 from kraftfast.arguments import one_of, replica_id, shown, whole_number
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted, StorageError
-from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import (
     DURABILITIES,
     META,
@@ -36,6 +34,7 @@ from kraftfast.node.storage.description import (
     read_description,
     write_description,
 )
+from kraftfast.node.storage.host import HOST, Host
 from kraftfast.node.witness import refuse_local
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -68,7 +67,7 @@ class Directories(dict[int, str]):
         raise InvalidOption(f"there is no replica {id!r}; the replicas are {known}")
 
 
-def quorum_path(path: str | os.PathLike[str]) -> str:
+def quorum_path(path: str | os.PathLike[str], host: Host = HOST) -> str:
     """Return the absolute path of a quorum's directory. Raises InvalidOption."""
     try:
         found = os.fsdecode(path)
@@ -87,9 +86,9 @@ def quorum_path(path: str | os.PathLike[str]) -> str:
     except UnicodeEncodeError:  # it is told to workers, and stands in files, as UTF-8
         raise InvalidOption(f"a quorum's directory cannot be {found!r}: it is not UTF-8") from None
     above = found
-    while not os.path.lexists(above) and above != os.path.dirname(above):
+    while not host.has_name(above) and above != os.path.dirname(above):
         above = os.path.dirname(above)
-    if not os.path.isdir(above):
+    if not host.is_directory(above):
         raise InvalidOption(f"a quorum's directory cannot be {found}: {above} is no directory")
     return found
 
@@ -99,21 +98,22 @@ def replica_directories(path: str, voters: list[int]) -> Directories:
     return Directories((id, os.path.join(path, str(id))) for id in voters)
 
 
-def on_one_device(directories: Mapping[int, str]) -> list[list[int]]:
+def on_one_device(directories: Mapping[int, str], host: Host = HOST) -> list[list[int]]:
     """Return the ids of replicas that share a device, a list for each: one loss takes all (D19)."""
     devices: dict[int, list[int]] = {}
     for id, directory in sorted(directories.items()):
         with contextlib.suppress(OSError):  # a directory that is missing is told elsewhere
-            devices.setdefault(os.stat(directory).st_dev, []).append(id)
+            devices.setdefault(host.device_of(directory), []).append(id)
     return [ids for ids in devices.values() if len(ids) > 1]
 
 
-def on_device_of(place: str, directories: Mapping[int, str]) -> list[int]:
+def on_device_of(place: str, directories: Mapping[int, str], host: Host = HOST) -> list[int]:
     """Return the ids of replicas that are on the device of ``place``, which exists."""
-    device, found = os.stat(place).st_dev, []
+    device: int = host.device_of(place)
+    found: list[int] = []
     for id, directory in sorted(directories.items()):
         with contextlib.suppress(OSError):  # one that is gone shares nothing
-            if os.stat(directory).st_dev == device:
+            if host.device_of(directory) == device:
                 found.append(id)
     return found
 
@@ -142,8 +142,12 @@ class LiveDirectories(Mapping[int, str]):
 
     # path: the quorum's. found: what was there the last time.
 
-    def __init__(self, path: str) -> None:
-        self.path, self.found = path, replica_directories(path, read_description(path).replicas)
+    def __init__(self, path: str, host: Host = HOST) -> None:
+        self.path, self._host = path, host
+        self.found = self._look()
+
+    def _look(self) -> Directories:
+        return replica_directories(self.path, read_description(self.path, self._host).replicas)
 
     def __getitem__(self, id: int) -> str:
         return self.found[id]
@@ -155,7 +159,7 @@ class LiveDirectories(Mapping[int, str]):
         return self.found.get(id, default)
 
     def __iter__(self) -> Iterator[int]:
-        self.found = replica_directories(self.path, read_description(self.path).replicas)
+        self.found = self._look()
         return iter(self.found)
 
     def __len__(self) -> int:
@@ -170,6 +174,7 @@ def open_or_format(
     kraft_version: int,
     endpoint_of: Callable[[int], Endpoint] | None = None,
     begin: Callable[[int], None] = lambda voters: None,
+    host: Host = HOST,
 ) -> tuple[Description, bool]:
     """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
@@ -185,7 +190,7 @@ def open_or_format(
         one_of("records", records, RECORDS)
     whole_number("kraft_version", kraft_version, 0, limits.KRAFT_VERSION_MAX)
     try:
-        known = read_description(path)
+        known = read_description(path, host)
     except NotFormatted:
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
@@ -197,16 +202,17 @@ def open_or_format(
                 *promised,
                 kraft_version=kraft_version,
                 endpoint_of=endpoint_of,
+                host=host,
             )
             return made, True
         except ForeignDirectory:
-            if not Disk().exists(os.path.join(path, DESCRIPTION)):
+            if not host.disk.exists(os.path.join(path, DESCRIPTION)):
                 raise
-            known = read_description(path)  # another process was quicker
+            known = read_description(path, host)  # another process was quicker
     except ForeignDirectory as error:
         from kraftfast.node.storage.lost_description import advice
 
-        raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path))))) from None
+        raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path, host))))) from None
     refuse_local(known.records)
     asked = {"voters": voters, "durability": durability, "records": records}
     found: dict[str, int | str] = {"voters": len(known.voters)}
@@ -234,6 +240,7 @@ def format_quorum(
     cluster_id: str | None = None,
     kraft_version: int = 1,
     endpoint_of: Callable[[int], Endpoint] | None = None,
+    host: Host = HOST,
 ) -> Description:
     """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
 
@@ -245,7 +252,7 @@ def format_quorum(
     voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
     if type(kraft_version) is not int or kraft_version not in (0, 1):
         raise InvalidOption(f"kraft.version must be 0 or 1, not {kraft_version}")
-    disk = Disk()
+    disk = host.disk
     topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
     options = LogOptions(durability, records, topic, topic_id)
     cluster_id = cluster_id or uuid_text(random_uuid())
@@ -258,34 +265,36 @@ def format_quorum(
         entries = [Voter(id, its, (places[id],), 0, 1) for id, its in ids.items()]
         first = (KRaftVersion(1), KRaftVoters(VoterSet(entries)))
     disk.make_directory(path)
-    with locked(path):
+    with locked(path, host):
         if disk.exists(os.path.join(path, DESCRIPTION)):
             raise ForeignDirectory(f"{path} already holds a quorum")
-        _undo_unfinished(disk, path)
+        _undo_unfinished(path, host)
         plan = Plan(f"{topic}-{METADATA_PARTITION}", {id: uuid_text(ids[id]) for id in ids})
         disk.replace_file(os.path.join(path, PLAN), msgspec.json.encode(plan))
         directories = replica_directories(path, description.voters).items()
         at_once(
-            partial(
-                format_directory, disk, directory, MetaProperties(cluster_id, id, ids[id]), options,
-                first,
-            )
-            for id, directory in directories
+            (
+                partial(
+                    format_directory, disk, directory, MetaProperties(cluster_id, id, ids[id]),
+                    options, first,
+                )
+                for id, directory in directories
+            ), host,
         )  # fmt: skip
-        write_description(path, description)
+        write_description(path, description, host)
         disk.unlink(os.path.join(path, PLAN))
         disk.sync_directory(path)
     return description
 
 
-def at_once(calls: Iterable[Callable[[], object]]) -> None:
+def at_once(calls: Iterable[Callable[[], object]], host: Host = HOST) -> None:
     """Make calls that wait for the disk, each in a thread. Raises what the first that fails does.
 
     All of them have ended then, also where this thread is interrupted: one that comes late makes no
     call. (A signal may interrupt ``Thread.start``, which leaves a thread that cannot be joined.)
     """
     errors: list[BaseException] = []
-    changed = threading.Condition()
+    changed = host.condition()
     under_way, abandoned = 0, False
 
     def make(call: Callable[[], object]) -> None:
@@ -302,7 +311,7 @@ def at_once(calls: Iterable[Callable[[], object]]) -> None:
             under_way -= 1
             changed.notify()
 
-    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
+    threads = [host.thread(partial(make, call), "kraftfast-format") for call in calls]
     try:
         for thread in threads:
             thread.start()
@@ -316,17 +325,17 @@ def at_once(calls: Iterable[Callable[[], object]]) -> None:
         raise errors[0]
 
 
-def _undo_unfinished(disk: Disk, path: str) -> None:
+def _undo_unfinished(path: str, host: Host) -> None:
     """Take back what a process formatted that ended before ``quorum.json`` was there.
 
     Nothing has run there: the ids are those that it had planned, and there is no segment.
     Raises ForeignDirectory where that is not so.
     """
-    file = os.path.join(path, PLAN)
+    disk, file = host.disk, os.path.join(path, PLAN)
     try:
         plan = msgspec.json.decode(disk.read_file(file), type=Plan)
     except FileNotFoundError:
-        _refuse_replicas(path)
+        _refuse_replicas(path, host)
         return
     except msgspec.DecodeError as error:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
@@ -342,108 +351,112 @@ def _undo_unfinished(disk: Disk, path: str) -> None:
             disk.unlink(left)
 
 
-def _refuse_replicas(path: str) -> None:
+def _refuse_replicas(path: str, host: Host) -> None:
     """Raise ForeignDirectory if ``path`` is a replica's, or holds some without ``quorum.json``."""
-    if Disk().exists(os.path.join(path, META)):
+    if host.disk.exists(os.path.join(path, META)):
         raise ForeignDirectory(
             f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
             f"may be one in {os.path.dirname(os.path.abspath(path))}"
         )
-    if not any(name.isdecimal() for name in Disk().list_directory(path)):
+    if not any(name.isdecimal() for name in host.disk.list_directory(path)):
         return  # as a rule: what reads replicas' files is not imported
 
     from kraftfast.node.storage.lost_description import advice
 
-    todo = advice(path)
+    todo = advice(path, host)
     if todo:
         raise ForeignDirectory(f"{path} holds replicas of a quorum, but no {DESCRIPTION}: {todo}")
 
 
-def add_to_description(path: str, id: int) -> Uuid:
+def add_to_description(path: str, id: int, host: Host = HOST) -> Uuid:
     """Make one more replica of a quorum, unless it is there; returns its directory id.
 
     Its supervisor starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
     StorageError.
     """
     check_ids([id])
-    with changing(path) as description:
+    with changing(path, host) as description:
         if id in description.replicas:
-            return read_meta(Disk(), os.path.join(path, str(id))).directory_id
-        directory_id = format_replica(path, description, id)
+            return read_meta(host.disk, os.path.join(path, str(id))).directory_id
+        directory_id = format_replica(path, description, id, host=host)
         description.added.append(id)
     return directory_id
 
 
-def add_next(path: str) -> tuple[int, Uuid]:
+def add_next(path: str, host: Host = HOST) -> tuple[int, Uuid]:
     """Do as :func:`add_to_description` with the next id, which no other process takes meanwhile."""
-    with changing(path) as description:
+    with changing(path, host) as description:
         id = max(description.replicas) + 1
         check_ids([id])
-        directory_id = format_replica(path, description, id)
+        directory_id = format_replica(path, description, id, host=host)
         description.added.append(id)
     return id, directory_id
 
 
 def format_replica(
-    path: str, description: Description, id: int, directory_id: Uuid | None = None
+    path: str,
+    description: Description,
+    id: int,
+    directory_id: Uuid | None = None,
+    host: Host = HOST,
 ) -> Uuid:
     """Make a directory for one more replica of a quorum; returns its directory id.
 
     It holds what is promised of the others. One that was made before is taken as it is.
     """
-    disk = Disk()
-    options = options_of(path, description, id)
+    disk = host.disk
+    options = options_of(path, description, id, host)
     directory = os.path.join(path, str(id))
     try:
         meta = read_meta(disk, directory)
     except NotFormatted:
         meta = MetaProperties(description.cluster_id, id, directory_id or random_uuid())
-        format_directory(disk, place_of(directory), meta, options)
+        format_directory(disk, place_of(directory, host), meta, options)
     if (meta.node_id, meta.cluster_id) != (id, description.cluster_id):
         raise ForeignDirectory(f"{directory} belongs to another quorum")
     return meta.directory_id
 
 
-def options_of(path: str, description: Description, id: int) -> LogOptions:
+def options_of(path: str, description: Description, id: int, host: Host = HOST) -> LogOptions:
     """Return the log options of another replica than ``id``. Raises NotFormatted if none has."""
     for other, directory in replica_directories(path, description.replicas).items():
         if other != id:
             with contextlib.suppress(StorageError):
-                options = read_options(Disk(), directory)
+                options = read_options(host.disk, directory)
                 if options is not None:
                     return options
     raise NotFormatted(f"{path}: no other replica can be read")
 
 
-def place_of(directory: str) -> str:
+def place_of(directory: str, host: Host = HOST) -> str:
     """Return where the files of a replica are: what a link leads to, unless that disk is gone."""
-    if not os.path.islink(directory):
+    if not host.is_link(directory):
         return directory
-    place = os.path.realpath(directory)
-    return place if os.path.isdir(os.path.dirname(place)) else directory
+    place = host.real_path(directory)
+    return place if host.is_directory(os.path.dirname(place)) else directory
 
 
-def set_aside(directory: str) -> str | None:
+def set_aside(directory: str, host: Host = HOST) -> str | None:
     """Rename a replica's directory durably; return its new name, None if it does not exist."""
-    disk = Disk()
-    if not os.path.lexists(directory):  # a link to a disk that is gone is set aside too
+    disk = host.disk
+    if not host.has_name(directory):  # a link to a disk that is gone is set aside too
         return None
     aside = directory + SET_ASIDE
-    while os.path.lexists(aside):
+    while host.has_name(aside):
         aside += "+"
     disk.rename(directory, aside)
     disk.sync_directory(os.path.dirname(directory))
     return aside
 
 
-def set_others_aside(path: str, id: int) -> list[str]:
+def set_others_aside(path: str, id: int, host: Host = HOST) -> list[str]:
     """Leave one replica of a quorum; the directories of the others are renamed, not removed.
 
     Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.
     """
-    with changing(path) as description:
+    with changing(path, host) as description:
         others = [other for other in description.replicas if other != id]
-        moved = [set_aside(os.path.join(path, str(other))) for other in others]
+        moved = [set_aside(os.path.join(path, str(other)), host) for other in others]
         description.voters, description.added = [id], []
         description.kraft_version, description.replacing = 1, {}
     return [aside for aside in moved if aside is not None]

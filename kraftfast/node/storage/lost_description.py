@@ -7,23 +7,23 @@ import os
 import msgspec
 
 from kraftfast.errors import ForeignDirectory, KraftfastError
-from kraftfast.log.disk import Disk
 from kraftfast.node.storage.description import DESCRIPTION, Description
+from kraftfast.node.storage.host import HOST, Host
 from kraftfast.node.storage.stored_replica import StoredReplica, stored_replica
 
 
-def lost_description(path: str) -> Description | None:
+def lost_description(path: str, host: Host = HOST) -> Description | None:
     """Return the description that the replicas in ``path`` amount to; None if there are none.
 
     The replica with the longest log says which replicas vote, and at which ``kraft.version``.
     Raises ForeignDirectory if they belong to different clusters.
     """
     found: dict[int, StoredReplica] = {}
-    for name in Disk().list_directory(path):
+    for name in host.disk.list_directory(path):
         if not name.isdecimal():
             continue
         try:
-            each = stored_replica(os.path.join(path, name))
+            each = stored_replica(os.path.join(path, name), host.disk)
         except (KraftfastError, AssertionError):
             continue
         if str(each.meta.node_id) == name:
@@ -46,9 +46,9 @@ def lost_description(path: str) -> Description | None:
     )
 
 
-def advice(path: str) -> str:
+def advice(path: str, host: Host = HOST) -> str:
     """Return what to do about a ``quorum.json`` that is gone or damaged; empty: there is none."""
-    description = lost_description(path)
+    description = lost_description(path, host)
     if description is None:
         return ""
     text = msgspec.json.encode(description).decode()

@@ -21,8 +21,6 @@ stood is gone.
 from __future__ import annotations
 
 import os
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +34,6 @@ from kraftfast.errors import (
     RequestRefused,
     StorageError,
 )
-from kraftfast.log.disk import Disk, storage_error
 from kraftfast.log.small_files.directory import random_uuid, read_meta
 from kraftfast.node.storage.description import (
     Description,
@@ -45,6 +42,7 @@ from kraftfast.node.storage.description import (
     read_description,
     write_description,
 )
+from kraftfast.node.storage.host import HOST, Host
 from kraftfast.node.storage.local_layout import (
     format_replica,
     on_device_of,
@@ -88,6 +86,7 @@ class ReplacementPlan:
     """Whether it may move to a device that holds other replicas."""
     fault: str
     """What is wrong with the old directory; empty if nothing was found."""
+    host: Host = HOST
     set_aside: str | None = None
     """Where the old directory is now."""
 
@@ -103,15 +102,19 @@ class ReplacementPlan:
     @property
     def move(self) -> str:
         """What says that the replica would move to the device of others; empty if it stays."""
-        if not os.path.islink(self.directory) or self._disk_is_there():
+        if not self.host.is_link(self.directory) or self._disk_is_there():
             return ""
         above = os.path.dirname(self.place)
-        directories = replica_directories(self.path, read_description(self.path).replicas)
-        others = on_device_of(above, {k: v for k, v in directories.items() if k != self.id})
+        directories = replica_directories(
+            self.path, read_description(self.path, self.host).replicas
+        )
+        kept = {k: v for k, v in directories.items() if k != self.id}
+        others = on_device_of(above, kept, self.host)
         if not others:
             return ""
+        target = self.host.real_path(self.directory)
         return (
-            f"{self.directory} leads to {os.path.realpath(self.directory)}, where it is not, and "
+            f"{self.directory} leads to {target}, where it is not, and "
             f"{above} is on the device of replica {', '.join(map(str, others))}: mount the disk of "
             f"replica {self.id}, or let it share that device (--share-device)"
         )
@@ -129,18 +132,21 @@ class ReplacementPlan:
         self.check_place()
         if not self.joined:
             if not self.made:
-                refuse_unwritable(os.path.dirname(self.place))  # before its voter leaves
+                self.host.refuse_unwritable(os.path.dirname(self.place))  # before its voter leaves
             self._begin()
             if self.old_directory_id is not None:
-                left = _left(deadline)
+                left = self._left(deadline)
                 self.admin.remove_voter(self.id, self.old_directory_id, timeout=left)
-            with changing(self.path) as description:
+            with changing(self.path, self.host) as description:
                 self._make(description)
-                write_description(self.path, description)  # the supervisor looks when it moves
+                # the supervisor looks when it moves
+                write_description(self.path, description, self.host)
             endpoints = wait_for(self.directory, deadline)
             if self.votes:
-                self.admin.add_voter(self.id, self.directory_id, endpoints, timeout=_left(deadline))
-        with changing(self.path) as description:
+                self.admin.add_voter(
+                    self.id, self.directory_id, endpoints, timeout=self._left(deadline)
+                )
+        with changing(self.path, self.host) as description:
             if self._is_ours(description):
                 del description.replacing[self.id]
 
@@ -150,8 +156,8 @@ class ReplacementPlan:
             raise InvalidOption(self.refusal)
 
     def _begin(self) -> None:
-        with changing(self.path) as description:
-            now = description.replacing.get(self.id), stored_id(self.directory)
+        with changing(self.path, self.host) as description:
+            now = description.replacing.get(self.id), stored_id(self.directory, self.host)
             if now != (self.begun, self.stored):
                 raise self._overtaken()
             description.kraft_version = max(description.kraft_version, 1)
@@ -163,18 +169,21 @@ class ReplacementPlan:
         if not self._is_ours(description):
             raise self._overtaken()
         if not self.made:
-            refuse_running(self.directory)
-            now = place_of(self.directory), stored_id(self.directory)
+            refuse_running(self.directory, self.host)
+            now = place_of(self.directory, self.host), stored_id(self.directory, self.host)
             if now != (self.place, self.stored):
                 raise InvalidOption(f"{self.directory} is not what it was when this began")
             self.check_place()  # its disk may have gone since
-            self.set_aside = set_aside(self.place)
+            self.set_aside = set_aside(self.place, self.host)
             self.made = True
-            format_replica(self.path, description, self.id, self.directory_id)
+            format_replica(self.path, description, self.id, self.directory_id, self.host)
 
     def _is_ours(self, description: Description) -> bool:
         begun = description.replacing.get(self.id)
         return begun is not None and begun.directory_id == uuid_text(self.directory_id)
+
+    def _left(self, deadline: float) -> float:
+        return max(0.001, deadline - self.host.monotonic())
 
     def _overtaken(self) -> DirectoryInUse:
         return DirectoryInUse(
@@ -184,7 +193,12 @@ class ReplacementPlan:
 
 
 def plan_replacement(
-    path: str, id: int, admin: Any, timeout: float, share_device: bool = False
+    path: str,
+    id: int,
+    admin: Any,
+    timeout: float,
+    share_device: bool = False,
+    host: Host = HOST,
 ) -> ReplacementPlan:
     """Return what has to be done, without changing anything.
 
@@ -192,23 +206,24 @@ def plan_replacement(
     DirectoryInUse (it runs), RequestRefused (the quorum is at kraft.version
     0, or it is the only voter), NoQuorum, NotFormatted, StorageError.
     """
-    description = read_description(path)
+    description = read_description(path, host)
     if id not in description.replicas:
         known = ", ".join(map(str, description.replicas))
         raise InvalidOption(f"{path} has no replica {id}; its replicas are {known}")
-    options_of(path, description, id)
+    options_of(path, description, id, host)
     directory = os.path.join(path, str(id))
-    place = place_of(directory)
-    refuse_place(place, path, [other for other in description.replicas if other != id])
-    begun, stored, fault = description.replacing.get(id), stored_id(directory), fault_of(directory)
+    place = place_of(directory, host)
+    refuse_place(place, path, [other for other in description.replicas if other != id], host)
+    begun = description.replacing.get(id)
+    stored, fault = stored_id(directory, host), fault_of(directory, host)
     made = not fault and is_planned(stored, begun)
     if not made:
-        refuse_running(directory)
+        refuse_running(directory, host)
     info = admin.describe(timeout=timeout)
     voters = {each.id: each.directory_id for each in info.voters}
     refuse_voters(voters, id)
     named = voters.get(id)
-    if made and named == stored and not is_running(directory):
+    if made and named == stored and not is_running(directory, host):
         made = False  # it has voted since, and is down: that replacement is over
     new_id = stored if made and stored is not None else random_uuid()
     return ReplacementPlan(
@@ -226,6 +241,7 @@ def plan_replacement(
         place=place,
         share_device=share_device,
         fault=fault,
+        host=host,
     )
 
 
@@ -249,58 +265,46 @@ def refuse_voters(voters: dict[int, Uuid], id: int) -> None:
         )
 
 
-def refuse_place(place: str, path: str, others: list[int]) -> None:
+def refuse_place(place: str, path: str, others: list[int], host: Host = HOST) -> None:
     """Raise InvalidOption if setting ``place`` aside would fail, or would take more with it."""
-    if os.path.ismount(place):
+    if host.is_mount(place):
         raise InvalidOption(
             f"{place} is a mount point, which cannot be renamed: make a directory inside it, and "
             "let a link in the quorum's directory lead there"
         )
-    taken = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+    taken = os.path.join(host.real_path(os.path.dirname(place)), os.path.basename(place))
     for kept in [path, *(os.path.join(path, str(other)) for other in others)]:
-        if os.path.commonpath([os.path.realpath(kept), taken]) == taken:
+        if os.path.commonpath([host.real_path(kept), taken]) == taken:
             raise InvalidOption(f"{place} holds {kept}, which is not replaced: mend the link first")
 
 
-def refuse_unwritable(place: str) -> None:
-    """Raise StorageError if no directory can be made in ``place``."""
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".kraftfast-", dir=place))
-    except OSError as error:
-        raise storage_error("cannot make a directory in", place, error) from None
-
-
-def stored_id(directory: str) -> Uuid | None:
+def stored_id(directory: str, host: Host = HOST) -> Uuid | None:
     """Return the directory id that is stored there, None if none can be read."""
     try:
-        return read_meta(Disk(), directory).directory_id
+        return read_meta(host.disk, directory).directory_id
     except StorageError:
         return None
 
 
-def is_running(directory: str) -> bool:
+def is_running(directory: str, host: Host = HOST) -> bool:
     """Return whether a process runs this replica."""
-    return Disk().is_locked(os.path.join(directory, LOCK_FILE))
+    return host.disk.is_locked(os.path.join(directory, LOCK_FILE))
 
 
-def refuse_running(directory: str) -> None:
+def refuse_running(directory: str, host: Host = HOST) -> None:
     """Raise DirectoryInUse if a process runs this replica."""
-    if is_running(directory):
+    if is_running(directory, host):
         raise DirectoryInUse(f"a process runs {directory}: a replica that runs is not replaced")
 
 
-def fault_of(directory: str) -> str:
+def fault_of(directory: str, host: Host = HOST) -> str:
     """Return what is wrong with a directory; empty if a process runs it, or could."""
     try:
-        if not is_running(directory):
-            state_fault = stored_replica(directory).state_fault
+        if not is_running(directory, host):
+            state_fault = stored_replica(directory, host.disk).state_fault
             return "" if state_fault is None else str(state_fault)
     except NotFormatted:
         return f"{directory} is not formatted, or gone"
     except (KraftfastError, AssertionError) as error:
         return str(error)
     return ""
-
-
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.sim.machines.client_calls import SimClock, SimStream
-from kraftfast.sim.machines.files import Files, Poller, SimWaker
+from kraftfast.sim.machines.files import File, Files, Poller, SimWaker
 from kraftfast.sim.machines.tcp import Stream
 from kraftfast.sim.machines.threads import (
     GreenletExit,
@@ -82,7 +82,7 @@ class Program:
         """Let a thread run until it waits, unless its process has ended."""
         if stack in self.stacks:
             switch_to(stack)
-            if stack.dead:
+            if stack.dead and stack in self.stacks:
                 self.stacks.remove(stack)
 
     def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
@@ -120,6 +120,10 @@ class ProgramThread:
             raise RuntimeError("its process has ended")
         program.stacks.append(self._stack)
         program.world.later(1, program.go_on, self._stack)
+
+    @property
+    def ident(self) -> int | None:
+        return id(self) if self.is_alive() or self._stack.dead else None
 
     def is_alive(self) -> bool:
         return self._stack in self._program.stacks
@@ -177,16 +181,37 @@ class SimLock:
         self.release()
 
 
+class PollerFile(File):
+    """The descriptor of an epoll, which others may wait for."""
+
+    def __init__(self, files: Files, poller: Poller) -> None:
+        super().__init__(files)
+        self._poller = poller
+
+    def readiness(self) -> int:
+        return select.EPOLLIN if self._poller.ready() else 0
+
+
 class SimPoller:
     """``select.epoll``, for threads that wait."""
+
+    _file: PollerFile | None = None
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._poller = Poller(program.files, self._wake)
         self.register, self.modify = self._poller.register, self._poller.modify
+        self.unregister = self._poller.unregister
         self._waiting: list[Waiter] = []
 
+    def fileno(self) -> int:
+        if self._file is None:
+            self._file = PollerFile(self._program.files, self._poller)
+        return self._file.fd
+
     def _wake(self) -> None:
+        if self._file is not None:
+            self._file.changed()
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.wake()
@@ -205,6 +230,8 @@ class SimPoller:
     def close(self) -> None:
         """Watch nothing."""
         self._poller.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class SimPoll(SimPoller):

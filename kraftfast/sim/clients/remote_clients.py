@@ -367,4 +367,15 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: reading.RemoteReading(world, id)] * settings.real_consumers
     kinds += [lambda id: reading.LocalReading(world, id)] * settings.local_consumers
     kinds += [lambda id: reading.LocalWatcher(world, id)] * settings.local_watchers
+    if settings.strangers:
+        from kraftfast.sim.clients.strangers import Stranger
+
+        kinds += [lambda id: Stranger(world, id)] * settings.strangers
+    if settings.async_producers:
+        from kraftfast.sim.clients.async_clients import AsyncLocalProducer, AsyncRemoteProducer
+
+        made: Any = (
+            AsyncLocalProducer if settings.async_producers == "local" else (AsyncRemoteProducer)
+        )
+        kinds += [lambda id: made(world, id, bool(world.seed % 2))]
     return [make(first + number) for number, make in enumerate(kinds)]

@@ -272,9 +272,9 @@ class SimDisk(Unmoved, SharedFiles):
             old_directory.change(old_name, None, None)
 
     def unlink(self, path: str) -> None:
-        directory, name = self._parent(path)
-        if name in directory.entries:
+        if self.exists(path):
             self._call("unlink", path)
+            directory, name = self._parent(path)
             directory.change(name, None, None)
 
     def sync_directory(self, path: str) -> None:

@@ -30,9 +30,15 @@ class Files:
         self._free: list[int] = []
         self._next = FIRST_FD
 
-    def add(self, file: File) -> int:
-        """Give a file its number."""
-        if self._free:
+    def add(self, file: File, fd: int = -1) -> int:
+        """Give a file its number: this one, in a process that has none of its own yet."""
+        if fd >= 0:
+            self._free += [each for each in range(self._next, fd) if each not in self._free]
+            if fd in self._free:
+                self._free.remove(fd)
+            heapq.heapify(self._free)
+            self._next = max(self._next, fd + 1)
+        elif self._free:
             fd = heapq.heappop(self._free)
         else:
             fd, self._next = self._next, self._next + 1
@@ -55,10 +61,10 @@ class File:
 
     pollers: list[Poller]
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, fd: int = -1) -> None:
         self.files = files
         self.pollers = []
-        self.fd = files.add(self)
+        self.fd = files.add(self, fd)
 
     def fileno(self) -> int:
         return self.fd

@@ -24,6 +24,8 @@ from kraftfast.sim.machines.threads import SimThreads
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kraftfast.node.node import Node
     from kraftfast.ring.spsc import RingIn
     from kraftfast.sim.machines.process import Process
@@ -75,7 +77,14 @@ class SimHost:
     def is_kept(self, fd: int) -> bool:
         return False
 
+    def run_on(self, processors: Sequence[int]) -> None:
+        machines = self._world.machines
+        assert 0 < len(processors) <= len(machines), f"it is to run on {processors}"
+        self._world.trace(f"{self._machine.id}: runs on {list(processors)}")
+
     def show(self, told: Entry) -> None:
+        if self._process.shows is not None:
+            self._process.shows(told)
         if told.event not in SEEN:
             id = self._machine.id
             self._world.trace(f"{id}: kraftfast replica {told.node_id}: {told.message}")

@@ -49,11 +49,13 @@ class Host:
     """All sockets and processes, as the kernel knows them."""
 
     listeners: dict[str, LocalSocket]  # by path
-    processes: dict[int, object]  # by id, those that have not ended
+    processes: dict[int, Any]  # by id, those that have not ended
+    exit_codes: dict[int, int]  # of those that ended, by id, until they are asked for
+    held: dict[str, Any]  # by path of a directory: what holds it
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.listeners, self.processes = {}, {}
+        self.listeners, self.processes, self.exit_codes, self.held = {}, {}, {}, {}
         self._pidfds: list[Pidfd] = []
         self._next_pid = 1
 

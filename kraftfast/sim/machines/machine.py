@@ -11,6 +11,7 @@ from kraftfast.log.small_files.directory import LogOptions, MetaProperties, form
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.sim.machines.clock import Clock
 from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.quorum_disk import QUORUM
 from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Machine:
     def __init__(self, world: World, id: int) -> None:
         self.world, self.id = world, id
         self.settings = world.settings
-        self.path = f"/replica-{id}"
+        self.path = f"{QUORUM}/{id}" if self.settings.supervised else f"/replica-{id}"
         self.clock = Clock(world.random.randint(0, 10_000_000))
         self.process = None
         self.ended_us = 0
@@ -105,6 +106,7 @@ class Machine:
             listeners=[ListenerConfig(*place)],
             bootstrap_servers=servers if self.settings.kraft_version else [],
             idle="block",
+            processors=(0, 1) if self.settings.supervised and len(machines) > 1 else (),
             request_timeout_ms=self.settings.request_timeout_ms,
             cluster_id=self.world.cluster_id,
             segment_bytes=self.settings.segment_bytes,

@@ -7,6 +7,7 @@ wait is over.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,10 @@ from kraftfast.sim.machines.threads import (
 )
 
 if TYPE_CHECKING:
+    from kraftfast.node.event_log import Entry
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.machine import Machine
+    from kraftfast.sim.machines.workers import WorkerProcess
     from kraftfast.types import QuorumState
 
 REQUEST_US_MAX = 5_000_000
@@ -61,17 +64,25 @@ class Process(Node):
     seen: tuple[int, ...]  # steps taken and ends of the log when the oracles looked last
     heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
     threads: list[SimThread]
+    door: Door  # of producers that the world has
+    loop: Loop
+    worker: WorkerProcess | None  # that a supervisor started, and that has become this replica
+    shows: Callable[[Entry], None] | None  # tells its supervisor what happens
 
-    def __init__(self, machine: Machine) -> None:
-        """Open the directory and the listeners. Raises StorageError or a subclass, and Crash."""
+    def __init__(self, machine: Machine, worker: WorkerProcess | None = None) -> None:
+        """Open the directory, and the listeners unless it is a worker, which does so itself.
+
+        Raises StorageError or a subclass, and Crash.
+        """
         self.machine, self.world, self.id = machine, machine.world, machine.id
         self.settings = machine.settings
         self.alive = True
         self.paused = self.closed = self.blocked = self.asleep = False
         self.away_us = self.steps = self.steps_in_a_row = 0
         self.heard, self.seen = {}, ()
-        self.files = Files(self.world, self.id)
-        self.pid = self.world.local.began(self)
+        self.worker, self.shows = worker, None
+        self.files = Files(self.world, self.id) if worker is None else worker.files
+        self.pid = self.world.local.began(self) if worker is None else worker.pid
         self.door = Door(self)
         self.threads = []
         self._late: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -81,6 +92,10 @@ class Process(Node):
         self._news = False
         self._opened_rotten = machine.rotten
         super().__init__(machine.node_config(), SimHost(self))
+        if worker is None:
+            self._open_doors()
+
+    def _open_doors(self) -> None:
         self.loop = Loop(self, DoorSockets, SimLocalPeer)
         assert self.loop.sockets is not None
         self.loop.door.open()
@@ -98,6 +113,11 @@ class Process(Node):
         self.world.trace_step(self, "start", None)
         self._stack = greenlet(self.loop.run)
         switch_to(self._stack)
+
+    def runs_in(self, stack: greenlet) -> None:
+        """Note in which stack its loop is about to run."""
+        self.world.trace_step(self, "start", None)
+        self._stack = stack
 
     def enter(self, call: Callable[..., None], *arguments: Any) -> None:
         """Do something in the loop, now or when it runs again."""
@@ -304,8 +324,11 @@ class Process(Node):
         """End the process; what producers gave it has an unknown outcome."""
         self.alive = False
         self.door.vanish()
-        self.world.local.ended(self.pid)
-        self.files.vanish(power)
+        if self.worker is None:
+            self.world.local.ended(self.pid)
+            self.files.vanish(power)
+        elif not self.closed:  # else the worker ends by itself
+            self.worker.leave(-signal.SIGKILL)
         for file in self._maps:
             file.close()
         self._maps.clear()

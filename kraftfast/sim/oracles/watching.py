@@ -17,6 +17,7 @@ from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
+    from kraftfast.sim.machines.workers import WorkerProcess
 
 STEPS_IN_A_ROW_MAX = 2_000
 
@@ -50,9 +51,9 @@ class WatchedProcess(Process):
     checks_itself = True
     _when_flushed: Callable[[], None] | None = None
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, worker: WorkerProcess | None = None) -> None:
         self._asked: dict[Any, VoteRequest] = {}
-        super().__init__(machine)
+        super().__init__(machine, worker)
         self.failures = WatchedFailures(self)
         self.note_persisted()
 

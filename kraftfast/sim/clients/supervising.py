@@ -1,0 +1,454 @@
+"""The supervisor as it is, in a program of the replicas' host: it starts and restarts them.
+
+What the world does to replicas it notices by their ends. Its user does more to them: sends signals,
+takes a worker out and adds it again, and dies at any moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import signal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.errors import DirectoryInUse, KraftfastError, StorageError
+from kraftfast.node.processes.launching import Sibling, Spare
+from kraftfast.node.processes.supervisor import MAY_PASS, Supervisor
+from kraftfast.node.processes.telling import Telling
+from kraftfast.node.storage.description import Description, write_description
+from kraftfast.quorum import LocalQuorum
+from kraftfast.sim.clients import recovering, refusals
+from kraftfast.sim.clients.local_clients import LocalHost
+from kraftfast.sim.clients.making import Making
+from kraftfast.sim.clients.producing import Producing
+from kraftfast.sim.clients.program import Program, SimPoll, Waiter
+from kraftfast.sim.clients.remote_clients import CALL_S
+from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.files import SimWaker
+from kraftfast.sim.machines.local import Pidfd
+from kraftfast.sim.machines.quorum_disk import QUORUM, MadeDisk, QuorumDisk, SimCondition, SimNames
+from kraftfast.sim.machines.threads import GreenletExit
+from kraftfast.sim.machines.workers import WorkerProcess, pair, spawn
+from kraftfast.sim.require import expect, require
+
+if TYPE_CHECKING:
+    from kraftfast.node.config import NodeConfig
+    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.world import World
+
+SPAWN_FAILS = 0.05
+"""How often the system refuses a process, while things go wrong."""
+START_S = 3.0
+PATIENT_S = 60.0
+"""How long a start may take, and once all is healed: a quorum may be stuck as designed."""
+ASKED = (
+    "leader", "barrier", "describe", "identity", "read", "adopt", "produce", "refused", "plan",
+)  # fmt: skip
+READ_MAX = 20
+MAKES = 0.3
+"""How likely a program makes another quorum first."""
+ACTS = 0.7
+"""How often its user does something to the replicas, and does not ask them."""
+LOSES_POWER = 0.3
+"""How likely the disk of ``quorum.json`` loses what was not flushed when the program dies."""
+ACT_EVERY_S, CALM_EVERY_S = 0.1, 0.5
+STOPPED_S_MAX = 0.5
+DIES, DIES_US_MAX = 0.5, 1_500_000
+"""How likely it is killed, and how late, at most."""
+SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
+
+
+class ProgramEvent:
+    """``threading.Event``, of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._set = program, False
+        self._waiting: list[Waiter] = []
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.wake()
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            waiter = Waiter(self._program)
+            self._waiting.append(waiter)
+            self._program.wait(waiter, timeout)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        return self._set
+
+
+class PollOnce(SimPoll):
+    """``select.poll`` that is asked once, and watches nothing afterwards."""
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        try:
+            return super().poll(timeout)
+        finally:
+            self.close()
+
+
+class SimHeldDirectory:
+    """``HeldDirectory``, of a program; what it holds is free once its process has ended."""
+
+    def __init__(self, program: Supervising) -> None:
+        self._pid, self._local = program.pid, program.world.local
+
+    def take(self, path: str) -> None:
+        self.release()
+        holder = self._local.held.get(path)
+        if holder is not None and holder._pid in self._local.processes:
+            raise DirectoryInUse(f"another process holds {path}")
+        self._local.held[path] = self
+
+    def release(self) -> None:
+        for path in [path for path, holder in self._local.held.items() if holder is self]:
+            del self._local.held[path]
+
+
+class SupervisorHost(SimNames, LocalHost):
+    """What the hosts of ``node/processes`` and ``node/storage`` are in production."""
+
+    def __init__(self, program: Supervising) -> None:
+        super().__init__(program, program.world.local)
+        self.disk: Any = QuorumDisk(program, program.own_disk, program.random)
+        self._program: Supervising = program
+        self._random, self._world = program.random, program.world
+        self.tell = Telling()
+        self.tell.show = lambda told: self._world.trace(f"supervisor: {told.message}")
+
+    def _check_alive(self) -> None:
+        """A process that has ended does nothing more to others."""
+        if not self._program.alive:
+            raise GreenletExit
+
+    def condition(self) -> SimCondition:
+        return SimCondition(self._program)
+
+    def event(self) -> ProgramEvent:
+        return ProgramEvent(self._program)
+
+    def poll(self) -> PollOnce:
+        return PollOnce(self._program)
+
+    def waker(self) -> SimWaker:
+        self._refuse_at_times()
+        return super().waker()
+
+    def is_readable(self, sock: Any, timeout_s: float) -> bool:
+        poll = self.poll()
+        poll.register(sock.fileno(), 1)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def check_host(self) -> None:
+        """Do nothing: nothing is missing here."""
+
+    def check_tasks(self, _replicas: int) -> None:
+        """Do nothing: there is room."""
+
+    def _refuse_at_times(self) -> None:
+        self._check_alive()
+        if self._program.running and self._random.random() < SPAWN_FAILS:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def pair(self) -> Any:
+        self._check_alive()
+        return pair(self._program)
+
+    def spawn(self, fds: list[int]) -> Sibling:
+        self._refuse_at_times()
+        return Sibling(spawn(self._program, fds, self._random).pid, self)
+
+    def open_pidfd(self, pid: int) -> int:
+        self._check_alive()
+        return Pidfd(self._program.files, self._world.local, pid).fd
+
+    def close(self, fd: int) -> None:
+        if self._program.alive:
+            self._program.files.by_fd[fd].close()
+
+    def exit_code_of(self, pid: int) -> int | None:
+        self._check_alive()
+        if pid in self._world.local.processes:
+            return None
+        if pid not in self._world.local.exit_codes:
+            raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+        return self._world.local.exit_codes.pop(pid)
+
+    def kill(self, pid: int, signo: int) -> None:
+        self._check_alive()
+        process = self._world.local.processes.get(pid)
+        if process is None:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        process.signal(signo)
+
+    def taken_over(self) -> tuple[Any, ...]:
+        return ()
+
+    def held_directory(self) -> SimHeldDirectory:
+        return SimHeldDirectory(self._program)
+
+
+class Supervising(Program):
+    """A program that keeps the replicas of all machines alive, and may die itself.
+
+    ``running``: things go wrong; else it only has replicas tried again that are down.
+    """
+
+    # failed: by replica id, why its storage failed, until an operator has it tried again.
+
+    running: bool
+    pid: int
+
+    @property
+    def settings(self) -> Settings:
+        """Return those of the run."""
+        return self.world.settings
+
+    def __init__(self, world: World, id: int) -> None:
+        self.running = True
+        self.random = Random(world.seed * 2 + 1 + (1 << 51))
+        self.quorum: SimQuorum | None = None
+        self.own_disk = SimDisk(Random(world.seed * 2 + 1 + (1 << 52)))
+        self._removed: dict[int, NodeConfig] = {}
+        self.failed: dict[int, KraftfastError] = {}
+        self.closed = self._adopting = False
+        self._produced = 0
+        super().__init__(world, id)
+        self._describe()
+
+    def _describe(self) -> None:
+        """Write the description of the quorum, which was made before the run."""
+        settings = self.world.settings
+        ids = [machine.id for machine in self.world.machines]
+        voters, added = ids[: settings.voters], ids[settings.voters :]
+        known = Description(self.world.cluster_id, voters, settings.durability, added=added)
+        known.kraft_version = settings.kraft_version
+        self.own_disk.make_directory(QUORUM)
+        write_description(QUORUM, known, self.host)
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Return its supervisor, if there is one."""
+        return getattr(self.quorum, "supervisor", None)
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.pid = self.world.local.began(self)
+        self.host: Any = SupervisorHost(self)
+
+    def end(self) -> None:
+        if self.quorum is not None:
+            self.quorum.vanish()
+        self.host.disk.end()
+        self.world.local.ended(self.pid)
+        super().end()
+
+    def restart(self) -> None:
+        """Die, and begin again: workers notice, and a new supervisor waits for their ends."""
+        self.end()
+        if self.random.random() < LOSES_POWER:
+            self.own_disk.lose_power()
+        self.begin_anew()
+        self.start()
+
+    def start(self) -> None:
+        """Begin."""
+        self.quorum = None
+        self.run(self._live)
+        if self.running and self.random.random() < DIES:
+            self.world.later(self.random.randint(1, DIES_US_MAX), self._die, self.pid)
+
+    def _die(self, pid: int) -> None:
+        if self.running and self.pid == pid:
+            self.world.count("supervisors killed")
+            self.world.trace("supervisor: is killed")
+            self.restart()
+
+    def note_failed(self, id: int, error: KraftfastError) -> None:
+        """Note that a replica ended by an error, which may be one that is final (D9)."""
+        may_pass = self._adopting or isinstance(error, MAY_PASS)
+        if isinstance(error, StorageError) and not may_pass:
+            self.failed[id] = error
+
+    def check_may_start(self, id: int) -> None:
+        """D9: no worker is started for storage that failed, nor a second one for a replica."""
+        require(
+            id not in self.failed or self._adopting,
+            f"D9: replica {id} is started again after {self.failed.get(id)!r}",
+        )
+
+    def _live(self) -> None:
+        if self.running and self.random.random() < MAKES:
+            self._make()
+        while not self.closed:
+            try:
+                self._supervise()
+            except KraftfastError as error:
+                self.world.count(f"supervisor: {type(error).__name__}")
+            self.host.sleep(ACT_EVERY_S)
+
+    def _make(self) -> None:
+        """Make another quorum, on a disk of its own."""
+        host = SupervisorHost(self)
+        making = Making(host, Random(self.random.getrandbits(64)))
+        host.disk = MadeDisk(self, making.disk, self.random)
+        making.run()
+        self.world.count("directories of quorums made")
+
+    def _supervise(self) -> None:
+        """Run a supervisor until one of its calls fails."""
+        self.quorum, self._removed = None, {}
+        self.failed = {}  # another supervisor knows nothing of what was before it
+        made = SimQuorum(self)
+        self.world.count("quorums started")
+        try:
+            while not self.closed:
+                every_s = ACT_EVERY_S if self.running else CALM_EVERY_S
+                self.host.sleep(self.random.expovariate(1 / every_s))
+                self._mend(made.supervisor)
+                if self.running and self.random.random() < ACTS:
+                    self._act(made.supervisor)
+                else:
+                    self._use(made)
+        finally:
+            if not self.closed:
+                made.close(timeout=1.0)
+
+    def _mend(self, found: Supervisor) -> None:
+        """Do what an operator does: replace disks (``operator``), and say that it was done."""
+        for id, error in found.faults().items():
+            require(id in self.failed, f"L1: replica {id} stays down without need: {error!r}")
+            if not self.world.machine(id).dead:
+                del self.failed[id]
+                found.retry(id)
+                self.world.count("workers tried again")
+        if not self.running:
+            for id in list(self._removed):
+                self._add(found, id)
+
+    def _act(self, found: Supervisor) -> None:
+        ids = sorted(found.workers)
+        what = self.random.choice(("signal", "signal", "ask", "remove", "add"))
+        if what == "signal" and ids:
+            id, signo = self.random.choice(ids), self.random.choice(SIGNALS)
+            self.world.trace(f"supervisor: {signal.Signals(signo).name} for {id}")
+            found.kill(id, signo)
+            if signo == signal.SIGSTOP:
+                self.host.sleep(self.random.random() * STOPPED_S_MAX)
+                found.kill(id, signal.SIGCONT)
+        elif what == "ask":
+            found.restarts_text()
+            for id in ids:
+                found.pid(id)
+        elif what == "remove" and len(ids) > 1:
+            id = self.random.choice(ids)
+            self._removed[id] = found.workers[id].config
+            self.world.count("workers taken out")
+            found.remove(id, timeout_s=self.random.choice((0.2, 2.0)))
+        elif what == "add" and self._removed:
+            self._add(found, self.random.choice(sorted(self._removed)))
+
+    def _use(self, made: SimQuorum) -> None:
+        """Ask through the quorum what a program may ask, and mind no failure."""
+        try:
+            self._ask(made, self.random.choice(self.world.machines).id)
+        except KraftfastError as error:
+            self.world.count(f"asked of the quorum: {type(error).__name__}")
+
+    def _ask(self, made: SimQuorum, id: int) -> None:
+        what = self.random.choice(ASKED + ("produce",) * 4 if self.running else ASKED)
+        self.world.count(f"asked of the quorum: {what}")
+        if what == "leader":
+            made.leader()
+        elif what == "barrier":
+            floor = self.world.oracle.committed_end
+            offset = made.read_barrier(self.random.choice((None, id)), timeout=CALL_S)
+            expect(offset >= floor, f"a read barrier says {offset}, {floor} was committed")
+        elif what == "describe":
+            made.describe(timeout=CALL_S)
+        elif what == "identity":
+            held, (found, _) = self.world.machine(id).key.directory_id, made.identity(id)
+            expect(found == held, f"D19: {id} calls itself {found!r}, and is {held!r}")
+        elif what == "refused":
+            refusals.ask_what_is_refused(self.world, made.admin(), self.random)
+        elif what == "plan":
+            refusals.plan_one(self.world, QUORUM, id, made, self.host)
+        elif what == "produce":
+            self._produced += 1
+            Producing(self, made, self.random, self._produced).run()
+        elif what == "adopt":  # which tries replicas again that are down
+            self._adopting = True
+            try:
+                made.adopt(timeout=CALL_S)
+            finally:
+                self._adopting = False
+                self.failed.clear()
+        else:
+            with made.consumer(timeout=CALL_S) as consumer:
+                for record in itertools.islice(consumer, READ_MAX):
+                    expect(
+                        record.offset < self.world.oracle.committed_end,
+                        f"I20: {record.offset} is read, which is not committed",
+                    )
+
+    def _add(self, found: Supervisor, id: int) -> None:
+        config = self._removed[id]
+        self.failed.pop(id, None)
+        try:
+            found.add(config, START_S)
+        except KraftfastError as error:
+            self.world.count(f"worker not added: {type(error).__name__}")
+        else:
+            del self._removed[id]
+
+    def recover_one(self) -> None:
+        """Have one replica go on alone, as an operator does who has lost the others."""
+        recovering.recover_one(self.world, self.random)
+
+    def end_all(self) -> None:
+        """End whatever runs, here and of its workers; nothing more is checked."""
+        if self.alive:
+            self.end()
+        for process in list(self.world.local.processes.values()):
+            if isinstance(process, WorkerProcess) and process.replica is None:
+                process.finish(-signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all workers in order, as a program does that ends."""
+        self.closed = True
+        self.run(self._close)
+
+    def _close(self) -> None:
+        if self.quorum is not None:
+            self.quorum.close()
+        self.end()
+
+
+class SimQuorum(LocalQuorum):
+    """A quorum as a program runs it, whose processes and disks are simulated."""
+
+    def __init__(self, program: Supervising) -> None:
+        self._processes = self._storage = program.host
+        self._spare = Spare(program.host)
+        program.quorum = self
+        super().__init__(QUORUM, timeout=START_S if program.running else PATIENT_S)
+
+    @property
+    def _host(self) -> Any:
+        return self._processes
+
+    def vanish(self) -> None:
+        """Be gone with the process: nothing is closed, and nobody is told."""
+        self._closed, self._clients = True, None
