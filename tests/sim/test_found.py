@@ -192,3 +192,12 @@ def test_a_consumer_goes_on_where_the_log_that_it_reads_is_replaced_or_has_ended
     and of damage by a replica that had ended, and lost what it had not flushed."""
     result = run_seed(seed, Settings.of_seed(seed, short=True, supervised=False))
     assert result["ok"], result["violation"]
+
+
+@pytest.mark.parametrize("seed", [40_095, 40_123])
+def test_a_quorum_that_was_half_made_twice_is_made(seed: int) -> None:
+    """A power cut brought back what the first attempt had made, beside the plan of the second: the
+    directory belonged to another quorum for ever (D18). The other seed: what a dead program's
+    handlers did to its supervisor."""
+    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    assert result["ok"], result["violation"]

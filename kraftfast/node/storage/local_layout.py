@@ -349,6 +349,8 @@ def _undo_unfinished(path: str, host: Host) -> None:
             raise ForeignDirectory(f"{directory} holds a log, but {path} has no {DESCRIPTION}")
         for left in (os.path.join(directory, META), snapshot_path(log_path, BOOTSTRAP)):
             disk.unlink(left)
+            if disk.exists(os.path.dirname(left)):  # D18: none comes back beside the next plan
+                disk.sync_directory(os.path.dirname(left))
 
 
 def _refuse_replicas(path: str, host: Host) -> None:

@@ -147,6 +147,7 @@ class SupervisorHost(SimNames, LocalHost):
         return super().waker()
 
     def is_readable(self, sock: Any, timeout_s: float) -> bool:
+        self._check_alive()
         poll = self.poll()
         poll.register(sock.fileno(), 1)
         return bool(poll.poll(timeout_s * 1000))
