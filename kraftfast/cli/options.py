@@ -252,7 +252,7 @@ def compression(command: Any) -> Any:
     level = click.option(
         "--compression-level",
         type=int,
-        help="Of zstd 1 to 22 (3 by default), of lz4 0 to 16 (0), of gzip 1 to 9 (6).",
+        help="Of zstd -131072 (fastest) to 22 (3 by default), lz4 0 to 16 (0), gzip 1 to 9 (6).",
     )
     return named(level(command))
 

@@ -111,7 +111,8 @@ class Quorum(Unique, ABC):
         the usual ring takes are possible at any time, but the first waits for what is under way.
         ``idempotent``, ``name``, ``connect``: as of :class:`Producer`.
         ``compression``: of batches, in this process: ``zstd``, ``lz4``, ``gzip``, ``snappy``, or
-        ``none``. ``compression_level``: zstd has 1 to 22, lz4 0 to 16, gzip 1 to 9; None: 3, 0, 6.
+        ``none``. ``compression_level``: zstd has -131072 to 22 (below 0: faster, larger), lz4 0
+        to 16, gzip 1 to 9; None: 3, 0, 6.
 
         Raises InvalidOption; UnsupportedCodec where a codec's package is not installed; NoQuorum if
         no leader is found in time, or if it takes no more producers; OutOfResources where this

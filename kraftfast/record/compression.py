@@ -171,8 +171,8 @@ def decompress(codec: int, data: memoryview) -> bytes:
     return output.result()
 
 
-LEVELS: Final = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
-"""The levels that a codec has; snappy has none."""
+LEVELS: Final = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(-131072, 23)}
+"""The levels that a codec has, as in Kafka (KIP-390); snappy has none. Below 0 zstd is faster."""
 _DEFAULT_LEVELS: Final = {Codec.GZIP: 6, Codec.LZ4: 0, Codec.ZSTD: 3}
 
 

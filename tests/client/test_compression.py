@@ -93,7 +93,7 @@ def test_large_records_get_the_room_they_need(quorum: LocalQuorum) -> None:
         ("brotli", None, "compression is none, gzip, snappy, lz4, zstd, not 'brotli'"),
         (4, None, "compression is none"),
         ("", None, "compression is none"),
-        ("zstd", 23, "compression_level must be from 1 to 22"),
+        ("zstd", 23, "compression_level must be from -131072 to 22"),
         ("gzip", 0, "compression_level must be from 1 to 9"),
         ("lz4", "fast", "compression_level"),
         ("snappy", 1, "compression snappy has no levels"),

@@ -165,6 +165,15 @@ def test_snappy_in_many_blocks_is_bounded_as_a_whole() -> None:
     assert peak_mib(lambda: refused_as_bomb(Codec.SNAPPY, bomb)) < 64 + 12
 
 
+@pytest.mark.parametrize("level", [-131072, -10, 0, 3, 22])
+def test_each_level_of_zstd_is_read(level: int) -> None:
+    """Kafka's ``compression.zstd.level`` (KIP-390)."""
+    data = b"".join(b'{"number": %d}' % number for number in range(10_000))
+    packed = compression.compress(Codec.ZSTD, memoryview(data), level)
+    assert read(Codec.ZSTD, packed) == data
+    assert level < 0 or len(packed) < len(data) / 2
+
+
 @pytest.mark.parametrize("window_log", [27, 28])
 def test_zstd_with_a_huge_window(window_log: int) -> None:
     """That of level 22 is read."""
