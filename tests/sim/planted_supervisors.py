@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraftfast.client.admin.admin import Admin
+from kraftfast.errors import TimedOut
 from kraftfast.node.processes.supervisor import Supervisor, Worker
-from kraftfast.sim.clients.supervising import Supervising
+from kraftfast.sim.clients import replacing
+from kraftfast.sim.clients.supervising import SimQuorum, Supervising
 from kraftfast.sim.machines.workers import WatchedLoop
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
@@ -66,3 +69,32 @@ def a_supervisor_hangs(scene: Scene) -> None:
 def a_supervisor_forgets_its_workers(scene: Scene) -> None:
     scene.patch.setattr(Supervisor, "close", lambda self, *words: None)
     scene.world._stop_all(supervising(scene))
+
+
+def replace(scene: Scene) -> None:
+    """Have a voter lose its disk, and its program replace it."""
+    scene.patch.setattr(replacing, "REPLACES", 1.0)
+    scene.patch.setattr(replacing, "DEATHS_MAX", 0)
+    scene.patch.setattr(replacing, "REPLACED_MS", 5_000)
+    supervising(scene).replace_one()
+
+
+@plant("L1: replica {} is not replaced: {}", supervised)
+def a_replacement_fails(scene: Scene) -> None:
+    def fail(self: SimQuorum, *_: Any, **__: Any) -> None:
+        raise TimedOut("no time is left")
+
+    scene.patch.setattr(SimQuorum, "replace", fail)
+    replace(scene)
+
+
+@plant("D19: {} was replaced, and {} vote", supervised)
+def a_replaced_voter_is_an_observer(scene: Scene) -> None:
+    scene.patch.setattr(Admin, "add_voter", lambda *_, **__: None)
+    replace(scene)
+
+
+@plant("L6: replica {} was replaced, and does not catch up: {}", supervised)
+def a_disk_is_not_replaced(scene: Scene) -> None:
+    scene.patch.setattr(SimQuorum, "replace", lambda *_, **__: None)
+    replace(scene)
