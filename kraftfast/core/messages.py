@@ -187,11 +187,10 @@ class FetchSnapshotResponse(Struct):
 
 
 class AddRaftVoterRequest(Struct):
-    """AddRaftVoter (80). Kafka ignores the request's own time-out, and so does this core."""
+    """AddRaftVoter (80). Kafka ignores the request's own time-out, so the core has none."""
 
     voter: ReplicaKey
     endpoints: tuple[Endpoint, ...]
-    timeout_ms: int = 0
     ack_when_committed: bool = True  # KIP-1186: False answers as soon as it is appended
     cluster_id: str | None = None
 

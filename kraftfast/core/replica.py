@@ -279,7 +279,7 @@ class Replica:
     # --- what is to be done -------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Take up the first role (5.2 of the protocol): the only step before ``step``."""
+        """Take up the first role (Kafka's ``QuorumState.initialize``). Called once, before ``step``."""
         state = self._state
         assert state.persisted is None, "a replica starts once"
         state.doubt.covered(state.log)  # the mark may have served, and not be removed yet
@@ -443,7 +443,7 @@ class Replica:
         return effects
 
     def _first_role(self, now_ms: int) -> tuple[AnyRole, QuorumState]:
-        """5.2 of the protocol, in its order."""
+        """Return the first role and what is to be on disk, as ``QuorumState.initialize`` of Kafka."""
         state = self._state
         stored = self._stored
         local = state.local

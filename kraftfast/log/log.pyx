@@ -457,7 +457,7 @@ cdef class Log:
         segment.reach_watermark()
 
     def _final(self, call, *arguments):
-        """Do what may fail to sync: the first failure is the log's last word (D9)."""
+        """Call it; a FlushFailed is final (D9)."""
         self.syncs += 1
         try:
             call(*arguments)

@@ -90,7 +90,10 @@ class Settings:
         how: str = "written",
     ) -> None:
         if not limits.PAGE_BYTES <= segment_bytes <= limits.SEGMENT_BYTES_MAX:
-            raise InvalidOption(f"segment bytes out of range: {segment_bytes}")
+            raise InvalidOption(
+                f"a segment of {segment_bytes} bytes: choose {limits.PAGE_BYTES} to "
+                f"{limits.SEGMENT_BYTES_MAX} bytes (metadata.log.segment.bytes)"
+            )
         if how not in ("written", "mapped"):
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {how!r}")
         self.segment_bytes, self.segment_ms = segment_bytes, segment_ms

@@ -1,7 +1,7 @@
 """One segment of the log: its bytes, its indexes, its own last page.
 
 Names, index entries and when they are made are Kafka's (``LogSegment``, ``OffsetIndex``,
-``TimeIndex``). The last page is ours (cext/flusher.h, D10).
+``TimeIndex``). The last page is ours (cext/page.h, D10).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -70,7 +70,7 @@ cdef class Segment:
 
     @property
     def page_address(self) -> int:
-        """Where the last page is mapped; 0 if there is none."""
+        """Where the last page is mapped; 0 if there is none. For tests, which damage it."""
         return <size_t>self.page
 
     cpdef uint64_t generation(self):
@@ -168,10 +168,9 @@ cdef class Segment:
             else self.capacity
 
     def batches_end_max(self) -> int:
-        """Return up to where batches may stand. Version 0.1.0 left older ones behind what was
-        prepared.
+        """Return up to where batches may stand: the capacity where the page does not say.
 
-        The capacity where the page does not say.
+        A version without keys left older ones behind what was prepared.
         """
         return self.stored_prepared() or self.capacity
 

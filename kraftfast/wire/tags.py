@@ -8,8 +8,7 @@ from __future__ import annotations
 DURABILITY = 10000
 """Fetch: how the replica that asks acknowledges.
 
-0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
-quorum answers producers only when all voters have the record.
+0: what it acknowledges is on its disk; 1: in its memory only.
 """
 
 UNANIMOUS = 10001

@@ -32,7 +32,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
 
 
 def refusal(state: ReplicaState, target_id: int) -> Refusal:
-    """Why that cannot be, if so."""
+    """Return the error and message if the request must be refused."""
     found = leads(state)
     if found is not ACCEPTED:
         return found

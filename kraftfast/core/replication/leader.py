@@ -137,7 +137,6 @@ class Leader:
     role = Role.LEADER
 
     epoch_start_offset: int  # the end of the log when elected
-    granting_voter_ids: tuple[int, ...]
     began_ms: int = 0  # when elected
     acknowledged: Acknowledged = NONE_ACKNOWLEDGED  # by voter (D16)
     slot: int = -1  # the own place in it, -1 if this replica is no voter of the set
@@ -181,11 +180,10 @@ class Leader:
         voters: VoterSet,
         local: ReplicaKey,
         epoch_start_offset: int,
-        granting_voter_ids: tuple[int, ...],
         began_ms: int = 0,
     ) -> Leader:
         """Return a leader that counts by this voter set."""
-        leader = cls(epoch_start_offset, granting_voter_ids, began_ms)
+        leader = cls(epoch_start_offset, began_ms)
         leader.flush_began_ms = began_ms
         leader.adopt(voters, local, -1)
         return leader

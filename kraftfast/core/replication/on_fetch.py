@@ -225,7 +225,7 @@ def answer_or_park(
 def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
     """Move an open stream's acknowledgement and read cursor.
 
-    One of another epoch or stream is dropped (D3). One that cannot be ends the stream.
+    One of another epoch or stream is dropped (D3). An impossible offset closes the stream.
     """
     leader = state.leader
     if leader is None or request.epoch != state.epoch:

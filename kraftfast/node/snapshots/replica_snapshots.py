@@ -118,7 +118,7 @@ class Download:
 class Snapshots:
     """Carries out what the core decides about snapshots, and tells it of new ones."""
 
-    # node, beside: whose. download: the one under way, or None. _leaving: (source, session, until
+    # node, background: whose. download: the one under way, or None. _leaving: (source, session, until
     # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
     # _reading: (id, open file) of what was sent last, used beside the loop alone. made_bytes,
     # made_ms: size of the last one that was made here since the start, and when; until then 0, and

@@ -235,7 +235,7 @@ class Operator:
             self.ask(
                 process,
                 AddRaftVoterRequest(
-                    machine.key, machine.endpoints, TIMEOUT_MS, at_commit, cluster_id
+                    machine.key, machine.endpoints, at_commit, cluster_id
                 ),
                 [voters],
             )
@@ -274,7 +274,7 @@ class Operator:
             return
         machine = self.random.choice(there)
         key = machine.key_of(machine.formats - 1)
-        request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS)
+        request = AddRaftVoterRequest(key, machine.endpoints)
         self.ask(process, request, []).gone = True
         self.world.count("directories that are gone named")
 

@@ -156,7 +156,7 @@ class Planned:
         machine = self.random.choice(others)
         then = voters.with_voter(Voter(*machine.key, machine.endpoints, 0, 1))
         request = AddRaftVoterRequest(
-            machine.key, machine.endpoints, TIMEOUT_MS, True, self.world.cluster_id
+            machine.key, machine.endpoints, True, self.world.cluster_id
         )
         operator.ask(leader, request, [then])
         self._await(lambda: self._is_unaware(leader, machine))
@@ -205,12 +205,12 @@ class Planned:
             return
         if self.random.random() < 0.5:
             request = AddRaftVoterRequest(
-                key, machine.endpoints, TIMEOUT_MS, self.random.random() < 0.3
+                key, machine.endpoints, self.random.random() < 0.3
             )
             operator.replace_disk(machine)
             self._await(lambda: self._name_once_heard(leader, machine, request))
         else:
-            request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS, True)
+            request = AddRaftVoterRequest(key, machine.endpoints, True)
             operator.ask(leader, request, [then])
             probed = self.random.random() < 0.7
             self._await(lambda: self._replace_when_asked(leader, machine, probed))
