@@ -67,7 +67,7 @@ class VoteResponse(Struct):
     leader_id: int = -1
     leader_epoch: int = -1
     vote_granted: bool = False
-    in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
+    in_doubt: bool = False  # tag of ours: the sender's log has an uncertain end (D10)
     has_no_log: bool = False  # tag of ours: refused for that doubt alone, by one without a log
     voters_committed: bool = False  # tag of ours: the sender knows a committed voters record (D23)
     leader_endpoints: tuple[Endpoint, ...] = ()

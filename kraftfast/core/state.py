@@ -206,7 +206,7 @@ class ReplicaState:
         """Return whether a leader known dead may be replaced before any timer says so.
 
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
-        all; and not with an uncertain head (D10).
+        all; and not with an uncertain end (D10).
         """
         may = self.config.campaign and self.may_campaign()
         if not may or self.doubt.exists() or self.shutting_down:

@@ -199,7 +199,8 @@ def _space(work: str) -> Iterator[Finding]:
     if free < LIGHT_SPACE:
         yield Finding("free space", MISSING, text, "a quorum takes 16 MiB at least", free)
     elif free < SPACE_WANTED:
-        hint = "three voters prepare up to 192 MiB ahead under load: stride_bytes=8 << 20 takes less"
+        hint = "three voters prepare up to 192 MiB ahead under load: "
+        hint += "stride_bytes=8 << 20 takes less"
         yield Finding("free space", NOTE, text, hint, free)
     else:
         yield Finding("free space", OK, text, value=free)

@@ -73,7 +73,7 @@ cdef class Log:
     # --- append -------------------------------------------------------------------------------
 
     cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1:
-        """Return whether ``size`` bytes may be stored at the head; roll if due, never allocate."""
+        """Return whether ``size`` bytes may be stored at the end; roll if due, never allocate."""
         cdef Segment active = self.active
         cdef bint full, old
         if self.failed is not None:

@@ -71,7 +71,7 @@ class Recovered(NamedTuple):
 class Settings:
     """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms.
 
-    ``stride_bytes``: how far ahead of the head to prepare under load; less while little was
+    ``stride_bytes``: how far ahead of the end to prepare under load; less while little was
     appended. ``prepare_bytes``: how far before the log is opened. ``how``: ``written`` (64 KiB
     pieces, for durable logs) or ``mapped`` (for memory ones). Raises InvalidOption.
     """

@@ -175,7 +175,7 @@ cdef class Segment:
         return self.stored_prepared() or self.capacity
 
     cdef uint8_t *place(self, kf_stage *stage) noexcept:
-        """Return where the next batch is put together: in ``stage``, or without one at the head."""
+        """Return where the next batch is put together: in ``stage``, or without one at the end."""
         if stage == NULL:
             return self.file.base + self.position
         return kf_stage_place(stage, self.file.base, self.position)
@@ -187,7 +187,7 @@ cdef class Segment:
         return 0
 
     cdef int store(self, kf_stage *stage, uint32_t size) except -1:
-        """Take what was put together: it stands at the head now. Raises StorageError."""
+        """Take what was put together: it stands at the end now. Raises StorageError."""
         cdef uint64_t written
         if stage != NULL:
             written = kf_stage_pad(stage, self.position, size, self.prepared)

@@ -15,7 +15,7 @@ UNANIMOUS = 10001
 """A Vote request: its sender leads only if every voter grants."""
 
 IN_DOUBT = 10002
-"""A Vote response: the voter's log has an uncertain head."""
+"""A Vote response: the voter's log has an uncertain end."""
 
 # 10003 is taken: TARGET of record/control.py.
 

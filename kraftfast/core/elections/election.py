@@ -15,7 +15,7 @@ class Election:
     def __init__(
         self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
     ) -> None:
-        self.unanimous = unanimous  # an uncertain head is about (D10): every voter must grant
+        self.unanimous = unanimous  # an uncertain end is about (D10): every voter must grant
         self.may_flip = may_flip  # pre-votes may change, real votes never do
         self.granted: set[int] = set()
         self.rejected: set[int] = set()

@@ -152,7 +152,7 @@ class Leader:
     fetched_since: set[int] = field(default_factory=set)
     check_quorum_deadline_ms: int = NEVER_MS
     heartbeat_at_ms: int = 0  # when BeginQuorumEpoch goes out next
-    appends_held: bool = False  # producers have more queued than may be taken now (D14)
+    appends_queued: bool = False  # producers have queued appends that were not asked for yet (D14)
     draining: bool = False  # DrainAppends went out, Appended has not come
     flush_began_ms: int = 0  # when it last began one
     change: VoterChange | None = None  # of the voter set, under way (D17)

@@ -234,9 +234,7 @@ class Operator:
             cluster_id = self.world.cluster_id
             self.ask(
                 process,
-                AddRaftVoterRequest(
-                    machine.key, machine.endpoints, at_commit, cluster_id
-                ),
+                AddRaftVoterRequest(machine.key, machine.endpoints, at_commit, cluster_id),
                 [voters],
             )
 
