@@ -72,9 +72,8 @@ cdef class Sender:
                     int64_t window, int wake_fd) except -1:
         cdef uint64_t room = 1
         if not (1 <= window <= WINDOW_MAX and batch_bytes >= RECORD_OVERHEAD):
-            raise InvalidOption(
-                f"a window of {window} batches of {batch_bytes} bytes: choose 1 to {WINDOW_MAX} "
-                f"batches of at least {RECORD_OVERHEAD} bytes")
+            raise InvalidOption(f"a window of {window} batches of {batch_bytes} bytes: choose 1 to "
+                                f"{WINDOW_MAX} batches of {RECORD_OVERHEAD} bytes or more")
         self.host, self.clock = host, host.clock
         self.outcomes, self.window, self.wake_fd = outcomes, window, wake_fd
         self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)
