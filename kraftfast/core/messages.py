@@ -187,10 +187,11 @@ class FetchSnapshotResponse(Struct):
 
 
 class AddRaftVoterRequest(Struct):
-    """AddRaftVoter (80). Kafka ignores the request's own time-out, so the core has none."""
+    """AddRaftVoter (80). A replica that joins sends a time-out, as Kafka's; leaders ignore it."""
 
     voter: ReplicaKey
     endpoints: tuple[Endpoint, ...]
+    timeout_ms: int = 0
     ack_when_committed: bool = True  # KIP-1186: False answers as soon as it is appended
     cluster_id: str | None = None
 

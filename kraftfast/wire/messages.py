@@ -302,7 +302,7 @@ api(
     flexible="0+",
     request=f"""
         ClusterId:str? > cluster_id
-        TimeoutMs:i32
+        TimeoutMs:i32 > timeout_ms
         VoterId:i32 > voter.id
         VoterDirectoryId:uuid > voter.directory_id
         Listeners[{LISTENER}]

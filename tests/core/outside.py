@@ -106,7 +106,7 @@ class Outside:
         if kind == "add":
             endpoints = () if "unreachable" in words else (endpoint_of(key.id),)
             acks = "no-ack" not in words
-            body = msg.AddRaftVoterRequest(key, endpoints, acks, cluster_id)
+            body = msg.AddRaftVoterRequest(key, endpoints, 0, acks, cluster_id)
         elif kind == "remove":
             body = msg.RemoveRaftVoterRequest(key, cluster_id)
         elif kind == "update":

@@ -80,7 +80,7 @@ def test_changes_end_with_the_leadership(kind: str) -> None:
     it.step(fetch(4, 4, it.end_offset, 4), 10)
     request, first = {
         "remove": (msg.RemoveRaftVoterRequest(key(3)), fx.AppendControl),
-        "add": (msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints), fx.Probe),
+        "add": (msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0), fx.Probe),
         "update": (
             msg.UpdateRaftVoterRequest(4, key(3), voter_of(key(3)).endpoints, 0, 1),
             fx.Probe,
@@ -404,7 +404,7 @@ def test_a_new_disk_without_a_log_is_not_the_first_to_be_forgotten() -> None:
     for number in range(limits.OBSERVERS_MAX - 1):  # the last one finds the table full
         observed(it, ReplicaKey(100 + number, b"s" * 16), 30)
     it.step(fetch(2, 4, it.end_offset, 4), 40)
-    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints)
+    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0)
     (probe,) = it.step(ev.RequestReceived("op", request), 50)
     (answer,) = it.step(ev.Probed(probe.probe, ErrorCode.NONE, 0, 1), 60)
     assert answer.response.error is ErrorCode.REQUEST_TIMED_OUT  # it has not caught up
@@ -418,7 +418,7 @@ def test_an_addition_waits_for_a_fetch_of_its_own_disk() -> None:
     it = dynamic_leader()
     it.step(fetch(2, 4, it.end_offset, 4), 10)
     it.step(fetch(4, 4, it.end_offset, 4), 10)
-    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints)
+    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0)
     (probe,) = it.step(ev.RequestReceived("op", request), 10)
     it.step(ev.Probed(probe.probe, ErrorCode.NONE, 0, 1), 10)
     other = msg.FetchRequest(4, ReplicaKey(4, b"z" * 16), it.end_offset, 4)

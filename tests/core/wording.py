@@ -98,7 +98,7 @@ ADMIN = (
 def administration(body: Any) -> str:
     """A request about the voters."""
     match body:
-        case msg.AddRaftVoterRequest(voter, _, acks):
+        case msg.AddRaftVoterRequest(voter, _, _, acks):
             return f"add {replica(voter)}{'' if acks else ' no-ack'}"
         case msg.RemoveRaftVoterRequest(voter):
             return f"remove {replica(voter)}"

@@ -98,7 +98,7 @@ def request_of(event: tuple[Any, ...]) -> msg.Request:
     """Return what an operator asks."""
     kind, *words = event
     if kind == "add":
-        return msg.AddRaftVoterRequest(words[0], voter_of(words[0]).endpoints, True, None)
+        return msg.AddRaftVoterRequest(words[0], voter_of(words[0]).endpoints, 0, True, None)
     if kind == "remove":
         return msg.RemoveRaftVoterRequest(words[0], None)
     if kind == "assign":

@@ -152,7 +152,7 @@ def removed_voter_adds_itself() -> None:
 
     def wanted(state: Any, follower: Any) -> Any:
         config = state.config
-        return joining.AddRaftVoterRequest(state.local, config.endpoints, False, None)
+        return joining.AddRaftVoterRequest(state.local, config.endpoints, 100, False, None)
 
     with in_place_of(joining, "wanted_request", wanted):
         history(("remove", 1, key_of(3)), ("calm",), ("append", 1), ("calm",),

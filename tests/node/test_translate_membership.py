@@ -53,11 +53,11 @@ def test_requests_of_kafkas_come_back_as_they_were(name: str) -> None:
     assert encoded == raw
 
 
-@given(KEYS, ENDPOINTS, st.booleans(), CLUSTERS)
+@given(KEYS, ENDPOINTS, IDS, st.booleans(), CLUSTERS)
 def test_add_and_remove(
-    key: ReplicaKey, endpoints: tuple[Endpoint, ...], committed: bool, cluster: str | None
+    key: ReplicaKey, endpoints: tuple[Endpoint, ...], ms: int, committed: bool, cluster: str | None
 ) -> None:
-    add = core.AddRaftVoterRequest(key, endpoints, committed, cluster)
+    add = core.AddRaftVoterRequest(key, endpoints, ms, committed, cluster)
     message = through_bytes(translate.request_to_wire(add, OURS), 1)
     assert membership.add_from_wire(message, OURS) == add
     remove = core.RemoveRaftVoterRequest(key, cluster)

@@ -319,12 +319,12 @@ def upgrade_is_done_before_its_commit(scene: Scene) -> None:
 
 @plant("D19: {} was added, and its disk is gone", with_voter_records)
 def gone_directory_is_added(scene: Scene) -> None:
-    told(scene, AddRaftVoterRequest(scene.world.machine(4).key, ()), gone=True)
+    told(scene, AddRaftVoterRequest(scene.world.machine(4).key, (), 1_000), gone=True)
 
 
 @plant("{} is said to be added, and {} counts", with_voter_records)
 def addition_is_done_before_its_commit(scene: Scene) -> None:
-    told(scene, AddRaftVoterRequest(scene.world.machine(4).key, ()))
+    told(scene, AddRaftVoterRequest(scene.world.machine(4).key, (), 1_000))
 
 
 @plant("{} is said to be removed, and {} counts", with_voter_records)

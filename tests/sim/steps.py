@@ -50,7 +50,7 @@ def accepted(quorum: Quorum, make: Any) -> None:
 
 def add(quorum: Quorum, id: int) -> msg.AddRaftVoterRequest:
     machine = quorum.world.machine(id)
-    return msg.AddRaftVoterRequest(machine.key, machine.endpoints)
+    return msg.AddRaftVoterRequest(machine.key, machine.endpoints, 1_000)
 
 
 def remove(quorum: Quorum, id: int) -> msg.RemoveRaftVoterRequest:

@@ -324,7 +324,7 @@ def test_a_change_that_is_told_before_its_commit_is_seen(what: str) -> None:
     quorum = with_snapshots(1, observers=1)
     leader = begun(quorum)
     operator, key = quorum.world.operator, quorum.world.machine(4).key
-    request: Any = AddRaftVoterRequest(key, ())
+    request: Any = AddRaftVoterRequest(key, (), 1_000)
     if what == "removed":
         request = RemoveRaftVoterRequest(quorum.world.machine(2).key)
     order = Order(operator, leader, request, [])

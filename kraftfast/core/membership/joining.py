@@ -79,6 +79,7 @@ def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
     return AddRaftVoterRequest(
         local,
         config.endpoints,
+        config.request_timeout_ms,
         ack_when_committed=False,
         cluster_id=state.cluster_id,
     )

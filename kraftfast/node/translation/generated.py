@@ -375,6 +375,7 @@ def add_raft_voter_request_to_wire(message: core.AddRaftVoterRequest, **more: An
     kind = wire.AddRaftVoterRequest
     return kind(
         cluster_id=message.cluster_id,
+        timeout_ms=message.timeout_ms,
         voter_id=message.voter.id,
         voter_directory_id=message.voter.directory_id,
         ack_when_committed=message.ack_when_committed,
@@ -386,6 +387,7 @@ def add_raft_voter_request_from_wire(message: Any, **more: Any) -> core.AddRaftV
     """Return AddRaftVoterRequest."""
     return core.AddRaftVoterRequest(
         cluster_id=message.cluster_id,
+        timeout_ms=message.timeout_ms,
         voter=ReplicaKey(message.voter_id, message.voter_directory_id),
         ack_when_committed=message.ack_when_committed,
         **more,

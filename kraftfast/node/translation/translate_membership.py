@@ -19,8 +19,6 @@ from kraftfast.wire.versions import KRAFT_VERSION
 
 UPGRADE = 1
 """UpgradeType of UpdateFeatures: the others go back, which kraft.version cannot."""
-ADD_TIMEOUT_MS = 2000
-"""controller.quorum.request.timeout.ms, which Kafka's replicas send; their leaders ignore it."""
 
 API_OF: dict[type, wire.ApiKey] = {
     core.AddRaftVoterRequest: wire.ApiKey.ADD_RAFT_VOTER,
@@ -39,9 +37,7 @@ def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> Any:
     """Return the request as a replica that joins by itself sends it."""
     kind = wire.AddRaftVoterRequest
     listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
-    return generated.add_raft_voter_request_to_wire(
-        request, timeout_ms=ADD_TIMEOUT_MS, listeners=listeners
-    )
+    return generated.add_raft_voter_request_to_wire(request, listeners=listeners)
 
 
 def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> Any:

@@ -234,7 +234,9 @@ class Operator:
             cluster_id = self.world.cluster_id
             self.ask(
                 process,
-                AddRaftVoterRequest(machine.key, machine.endpoints, at_commit, cluster_id),
+                AddRaftVoterRequest(
+                    machine.key, machine.endpoints, TIMEOUT_MS, at_commit, cluster_id
+                ),
                 [voters],
             )
 
@@ -272,7 +274,7 @@ class Operator:
             return
         machine = self.random.choice(there)
         key = machine.key_of(machine.formats - 1)
-        request = AddRaftVoterRequest(key, machine.endpoints)
+        request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS)
         self.ask(process, request, []).gone = True
         self.world.count("directories that are gone named")
 

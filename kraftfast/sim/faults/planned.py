@@ -155,7 +155,9 @@ class Planned:
             return
         machine = self.random.choice(others)
         then = voters.with_voter(Voter(*machine.key, machine.endpoints, 0, 1))
-        request = AddRaftVoterRequest(machine.key, machine.endpoints, True, self.world.cluster_id)
+        request = AddRaftVoterRequest(
+            machine.key, machine.endpoints, TIMEOUT_MS, True, self.world.cluster_id
+        )
         operator.ask(leader, request, [then])
         self._await(lambda: self._is_unaware(leader, machine))
 
@@ -202,11 +204,13 @@ class Planned:
         if not operator.goes_on(then, machine):
             return
         if self.random.random() < 0.5:
-            request = AddRaftVoterRequest(key, machine.endpoints, self.random.random() < 0.3)
+            request = AddRaftVoterRequest(
+                key, machine.endpoints, TIMEOUT_MS, self.random.random() < 0.3
+            )
             operator.replace_disk(machine)
             self._await(lambda: self._name_once_heard(leader, machine, request))
         else:
-            request = AddRaftVoterRequest(key, machine.endpoints, True)
+            request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS, True)
             operator.ask(leader, request, [then])
             probed = self.random.random() < 0.7
             self._await(lambda: self._replace_when_asked(leader, machine, probed))
