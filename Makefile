@@ -46,7 +46,7 @@ scenario: ## run one scenario of tests/core/scenarios: make scenario SCENARIO=vo
 
 rewrite: ## write what the scenario prints now into its file, and show the difference
 	KRAFTFAST_REWRITE=1 $(BIN)/python -m pytest -q tests/core/test_scenarios.py -k '$(SCENARIO)'
-	git --no-pager diff --stat -- tests/core/scenarios
+	git --no-pager diff -- tests/core/scenarios
 
 seed: ## run one seed of the simulator: make seed SEED=7
 	$(BIN)/python -m kraftfast.sim --seed $(SEED)

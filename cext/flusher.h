@@ -16,7 +16,7 @@
 
 typedef struct {
     int fd;
-    uint8_t *page;    /* NULL: none; then fsync: a directory's names, a cut's length */
+    uint8_t *page;    /* NULL: none, as of a directory; then fsync, for its names */
     kf_mark target;   /* what of this file will be on disk: sampled before the ask (D1) */
     uint64_t voucher; /* of the target */
 } kf_flush_file;

@@ -1,4 +1,4 @@
-/* The nursery: a thread that prepares segments ahead of the log's head, and never takes the GIL. */
+/* The nursery: a thread that prepares segments ahead of the log's end, and never takes the GIL. */
 #ifndef KF_NURSERY_H
 #define KF_NURSERY_H
 

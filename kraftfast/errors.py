@@ -155,7 +155,7 @@ class InvalidOption(LocalError):
 
 
 class InputError(LocalError):
-    """An input file is unreadable or empty."""
+    """An input file is unreadable or empty, or too little to say what ``--fail-if-worse`` asks."""
 
     exit_code = 3
 

@@ -30,6 +30,7 @@ MESSAGE_TEXT_BYTES_MAX = 1024 * 1024  # strings of a message: as objects up to f
 
 CONNECTIONS_MAX = 1000  # max.connections, unless configured otherwise
 CONNECTIONS_PER_ADDRESS_MAX = 250  # max.connections.per.ip
+WINDOW_BATCHES_MAX = 1 << 15  # batches of a producer that are under way
 
 # --- replication ---
 TURN_BYTES_MAX = 1024 * 1024  # what one turn of the loop copies or hands over at most
@@ -42,7 +43,7 @@ EPOCHS_ASKED_MAX = 1000  # how far requests, which anybody may send, move it bef
 EPOCHS_PER_S = 4
 UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024  # D14
 UNFLUSHED_AGE_MS_MAX = 50  # D14: a flush starts at the latest then
-HELD_AGE_MS_MAX = 500  # D14: while a flush takes longer than this, no appends are taken
+HELD_AGE_MS_MAX = 500  # D14: none while the oldest unflushed record is older
 INLINE_FLUSH_BYTES_MAX = 64 * 1024  # a leader flushes inside its loop up to here
 # A follower has nothing else to do meanwhile.
 FOLLOWER_INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024

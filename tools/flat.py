@@ -33,7 +33,7 @@ NOTES = {
     "acks": "-1 all in-sync replicas, 1 the leader, 0 no answer at all",
     "current_leader_epoch": "-1: not told",
     "diverging_epoch": "-1 with diverging_end_offset -1: not diverging",
-    "durability": "0 majority, 1 memory, 2 all",
+    "durability": "0: on disk, 1: in memory only",
     "fetch_offset": "of a voter: the end of what it has flushed (D3)",
     "high_watermark": "in a request: what the asker knows; 2**63 - 1: none",
     "isolation_level": "0 read uncommitted, 1 read committed",

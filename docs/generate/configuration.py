@@ -39,7 +39,8 @@ Keys that would promise security which is not there yet are refused: those that 
 STRUCTURES = {
     "process.roles": "`controller`: the replica may vote; `broker`: it observes",
     "node.id": "the replica's id, 0 to 2,147,483,647, unique in the quorum",
-    "controller.quorum.voters": "voters that never change, as `id@host:port,...`",
+    "controller.quorum.voters": "static voters, as `id@host:port,...`; without effect once the "
+    "log holds voters (`kraft.version` 1)",
     "controller.quorum.bootstrap.servers": "servers to ask for the leader, as `host:port,...`",
     "listeners": "addresses to listen on, as `NAME://host:port,...`",
     "advertised.listeners": "the addresses that others are told, if they differ",
@@ -55,10 +56,12 @@ STRUCTURES = {
     "([Events](../operations/events.md))",
 }
 MEANINGS = {
-    "controller.quorum.election.timeout.ms": "a campaign that has no result ends after this time",
+    "controller.quorum.election.timeout.ms": "a campaign that has no result ends after this "
+    "time to twice this time, at random",
     "controller.quorum.fetch.timeout.ms": "a follower that does not reach its leader for so long "
     "campaigns; a leader that no majority fetches from for so long resigns",
-    "controller.quorum.election.backoff.max.ms": "the longest random pause after a lost election",
+    "controller.quorum.election.backoff.max.ms": "the longest time that a voter waits after "
+    "EndQuorumEpoch if it is not first in the list of successors",
     "controller.quorum.request.timeout.ms": "a request without an answer is repeated after this",
     "controller.quorum.retry.backoff.ms": "the pause before a failed request is repeated",
     "controller.quorum.fetch.max.bytes": "the largest response to a Fetch of a replica",

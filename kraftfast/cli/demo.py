@@ -62,7 +62,7 @@ def demo(**asked: Any) -> None:
 
     path, count, size = asked["input_path"], asked["count"], asked["record_size"]
     if path is not None and (count is not None or size is not None):
-        raise click.UsageError("--input goes without --records and --record-size")
+        raise click.UsageError("--input cannot be combined with --records or --record-size")
     given: Rows | Lines
     if path is None:
         given = Rows(count or RECORDS, RECORD_BYTES if size is None else size, numbered=True)

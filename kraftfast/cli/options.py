@@ -259,14 +259,14 @@ def compression(command: Any) -> Any:
 
 RECORD_BYTES = Size(1, limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64)
 """The bounds of ``kraftfast.bench.inputs.Rows``."""
-SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, 2**31 - 1)
+SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX)
 
 
 def window(default: int) -> Decorator:
     """``--window W``"""
     return click.option(
         "--window",
-        type=click.IntRange(1, 32767),
+        type=click.IntRange(1, limits.WINDOW_BATCHES_MAX),
         default=default,
         show_default=True,
         help="Batches under way at once.",

@@ -89,7 +89,10 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "metadata.max.retention.ms": ("retention_ms", number(-1)),
     "metadata.log.max.record.bytes.between.snapshots": ("snapshot_bytes", number(1)),
     "metadata.log.max.snapshot.interval.ms": ("snapshot_interval_ms", number(0)),
-    "metadata.log.segment.bytes": ("segment_bytes", number(limits.SEGMENT_BYTES_MIN, 2**31 - 1)),
+    "metadata.log.segment.bytes": (
+        "segment_bytes",
+        number(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
+    ),
     "metadata.log.segment.ms": ("segment_ms", number(1)),
     "max.connections": ("connections_max", number(1)),
     "max.connections.per.ip": ("connections_per_address_max", number(1)),

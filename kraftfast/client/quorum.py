@@ -120,12 +120,11 @@ class Quorum(Unique, ABC):
         """
         with loading():  # not before replicas are being started
             from kraftfast.client.producer.producer import Producer
-            from kraftfast.client.producer.sender import WINDOW_BATCHES_MAX
             from kraftfast.record.compression import compressor_of
 
         self._check_open()
         batch_bytes = whole_number("batch_bytes", batch_bytes, limits.BATCH_BYTES_LEAST, OFFSET_MAX)
-        window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
+        window = whole_number("window", window, 1, limits.WINDOW_BATCHES_MAX)
         compressor_of(compression, compression_level)  # raises for what is none
         connector = self._connector(batch_bytes, window)
         producer = Producer(

@@ -27,7 +27,7 @@ class QuorumDescription(Struct, frozen=True):
     high_watermark: int
     voters: tuple[ReplicaDescription, ...]
     observers: tuple[ReplicaDescription, ...]
-    in_doubt: bool  # the own head is uncertain (D10)
+    in_doubt: bool  # the own end is uncertain (D10)
     possible_loss: bool  # this leader led out of doubt: committed records may be missing
     in_memory: bool  # durability=memory
     kraft_version: int

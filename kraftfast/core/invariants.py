@@ -50,7 +50,10 @@ def check_invariants(state: ReplicaState) -> None:
 
 
 def check_role(state: ReplicaState) -> None:
-    """I18: the role is what its object says; only voters go beyond following."""
+    """I18: the role is what its object says; only voters go beyond following.
+
+    Except a leader that removed itself, and a replica whose removal may not be committed.
+    """
     current: Any = state.current
     assert isinstance(current, _CLASSES[state.role])  # I18
     assert state.leader is (current if state.role is Role.LEADER else None)  # I18

@@ -67,7 +67,7 @@ class VoteResponse(Struct):
     leader_id: int = -1
     leader_epoch: int = -1
     vote_granted: bool = False
-    in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
+    in_doubt: bool = False  # tag of ours: the sender's log has an uncertain end (D10)
     has_no_log: bool = False  # tag of ours: refused for that doubt alone, by one without a log
     voters_committed: bool = False  # tag of ours: the sender knows a committed voters record (D23)
     leader_endpoints: tuple[Endpoint, ...] = ()
@@ -187,7 +187,7 @@ class FetchSnapshotResponse(Struct):
 
 
 class AddRaftVoterRequest(Struct):
-    """AddRaftVoter (80). Kafka ignores the request's own time-out, and so does this core."""
+    """AddRaftVoter (80). A replica that joins sends a time-out, as Kafka's; leaders ignore it."""
 
     voter: ReplicaKey
     endpoints: tuple[Endpoint, ...]

@@ -53,7 +53,7 @@ from kraftfast.core.replication.fetching import (
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.replication.serving import answer_parked, drain, push_all, push_due_ms
+from kraftfast.core.replication.serving import answer_parked, push_all, push_due_ms, request_drain
 from kraftfast.core.snapshots.leases import expire
 from kraftfast.core.state import ReplicaState
 from kraftfast.types import NO_NODE
@@ -473,7 +473,7 @@ TIMERS: dict[type, Timers] = {
         Timer(parked_due_ms, answer_late),
         Timer(push_due_ms, push_all, also=True),
         Timer(flush_due_ms, flush, also=True),
-        Timer(never_ms, drain, also=True),
+        Timer(never_ms, request_drain, also=True),
     ),
 }
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))

@@ -221,7 +221,7 @@ def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_m
 
 
 def ask_again(state: ReplicaState, barriers: list[Barrier], now_ms: int) -> None:
-    """After a pause (L7)."""
+    """Retry these barriers after a pause (L7)."""
     for barrier in barriers:
         barrier.correlation = 0
         barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms

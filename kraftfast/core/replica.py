@@ -99,8 +99,8 @@ from kraftfast.core.replication.on_fetch_response import (
     on_pushed,
     truncation_offset,
 )
+from kraftfast.core.replication.on_fetched_written import on_fetched_written
 from kraftfast.core.replication.on_flushed import on_flushed
-from kraftfast.core.replication.on_written import on_fetched_written
 from kraftfast.core.replication.serving import on_stream_answered
 from kraftfast.core.snapshots import own_snapshots as snapshots_of
 from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
@@ -279,7 +279,7 @@ class Replica:
     # --- what is to be done -------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Take up the first role (5.2 of the protocol): the only step before ``step``."""
+        """Take up the first role (Kafka's ``QuorumState.initialize``), once and before ``step``."""
         state = self._state
         assert state.persisted is None, "a replica starts once"
         state.doubt.covered(state.log)  # the mark may have served, and not be removed yet
@@ -397,7 +397,7 @@ class Replica:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the head of the log is uncertain (D10)."""
+        """Whether the end of the log is uncertain (D10)."""
         return self._state.doubt.exists()
 
     @property
@@ -443,7 +443,7 @@ class Replica:
         return effects
 
     def _first_role(self, now_ms: int) -> tuple[AnyRole, QuorumState]:
-        """5.2 of the protocol, in its order."""
+        """Return the first role and its quorum state, as Kafka's ``QuorumState.initialize``."""
         state = self._state
         stored = self._stored
         local = state.local

@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """What a replica is. Observers are only ever unattached or followers."""
+    """What a replica is.
+
+    An observer is only ever unattached or a follower, except a leader that removed itself, and a
+    replica whose removal may not be committed.
+    """
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"

@@ -206,7 +206,7 @@ class ReplicaState:
         """Return whether a leader known dead may be replaced before any timer says so.
 
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
-        all; and not with an uncertain head (D10).
+        all; and not with an uncertain end (D10).
         """
         may = self.config.campaign and self.may_campaign()
         if not may or self.doubt.exists() or self.shutting_down:
@@ -288,7 +288,7 @@ class ReplicaState:
     ) -> None:
         """Go on without a leader that is known and in reach; ``vote`` is given as the epoch begins.
 
-        Voters leave the others in peace for a moment: a new leader will make himself known.
+        Voters pause before they ask others for the leader: a new one will send BeginQuorumEpoch.
         """
         old = self.current
         keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
@@ -312,7 +312,7 @@ class ReplicaState:
         self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
     ) -> None:
         """Follow the leader, which is known and can be reached."""
-        assert leader_id != self.local.id, "nobody follows himself"
+        assert leader_id != self.local.id, "a replica must not follow itself"
         assert self.is_reachable(leader_id, endpoints), f"no way to leader {leader_id} is known"
         voted = self.voted if epoch == self.epoch else None
         self.persist(epoch, leader_id, voted)
@@ -351,7 +351,7 @@ class ReplicaState:
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
         assert self.epoch > self.log.last_epoch(), "nobody else led this epoch (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
-        leader = Leader.elected(self.voters, self.local, self.log.end_offset, granting, now_ms)
+        leader = Leader.elected(self.voters, self.local, self.log.end_offset, now_ms)
         if leader.needed_of_others > 0:
             leader.check_quorum_deadline_ms = now_ms + self.config.check_quorum_timeout_ms
         self.persist(self.epoch, self.local.id, None)
@@ -379,7 +379,7 @@ class ReplicaState:
         self._enter(resigned, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
 
     def begin(self, current: AnyRole, state: QuorumState) -> None:
-        """Take the first role after a start; written to disk again at once (5.2)."""
+        """Take the first role after a start; it is written to disk again at once."""
         self.persisted = None
         self.persist(state.epoch, state.leader_id, state.voted)
         endpoints = self.voters.endpoints(state.leader_id)
@@ -387,7 +387,7 @@ class ReplicaState:
 
     def grant_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
         """Vote for another replica in this epoch, on disk before the answer leaves (D5, I10)."""
-        assert candidate.id != self.local.id, "nobody votes for himself by request"
+        assert candidate.id != self.local.id, "a Vote request from this replica itself"
         assert self.local.id >= 0, "a replica without an id has no vote"
         assert isinstance(self.current, Unattached | Prospective)
         self.persist(self.epoch, self.leader_id, candidate)

@@ -29,7 +29,7 @@ NOT_WAITING_US = 12.0
 SLOW_US = 10_000.0
 """As in ``kraftfast bench disk``: above it elections and tail latency suffer."""
 SPACE_WANTED = 512 << 20
-"""Three voters prepare 192 MiB, and more as the log grows."""
+"""Three voters prepare up to 192 MiB ahead under load."""
 LIGHT_SPACE = 16 << 20
 FLOCK = struct.Struct("@hhqqi4x")
 RENAME_EXCHANGE = 2
@@ -199,7 +199,8 @@ def _space(work: str) -> Iterator[Finding]:
     if free < LIGHT_SPACE:
         yield Finding("free space", MISSING, text, "a quorum takes 16 MiB at least", free)
     elif free < SPACE_WANTED:
-        hint = "three voters prepare 192 MiB, and more as the log grows: LocalQuorum(light=True)"
-        yield Finding("free space", NOTE, text, hint + " takes less", free)
+        hint = "three voters prepare up to 192 MiB ahead under load: "
+        hint += "stride_bytes=8 << 20 takes less"
+        yield Finding("free space", NOTE, text, hint, free)
     else:
         yield Finding("free space", OK, text, value=free)

@@ -25,7 +25,7 @@ cdef class Log:
     cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
     cdef readonly int refusal             # Kafka's code: why its producer may not append it; 0: may
     cdef readonly Producers producers     # the idempotent ones, as of end_offset
-    cdef readonly object failed           # the FlushFailed that ended this log (D9), or None
+    cdef readonly object failed           # what ended this log: a FlushFailed (D9), a write's error
     cdef readonly int64_t segment_bytes   # a segment rolls before it holds more, but for one batch
     cdef readonly int64_t segment_ms
     cdef readonly object durable_end      # OffsetAndEpoch of the last clean close: no tear below it
@@ -33,7 +33,7 @@ cdef class Log:
     cdef bint names_dirty
     cdef int64_t flush_target             # of the flush at hand
     cdef uint64_t flush_truncations
-    cdef list flush_segments              # [(segment, position, end offset, epoch)] of it
+    cdef list flush_segments              # [(segment, position, end offset, epoch, voucher)]
     cdef readonly object space_error      # the DiskFull that keeps a new epoch waiting, or None
     cdef int64_t now_ms                   # when the log was tended last
     cdef int64_t retry_ms                 # no new epoch before, after a full disk

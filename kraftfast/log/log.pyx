@@ -73,7 +73,7 @@ cdef class Log:
     # --- append -------------------------------------------------------------------------------
 
     cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1:
-        """Return whether ``size`` bytes may be stored at the head; roll if due, never allocate."""
+        """Return whether ``size`` bytes may be stored at the end; roll if due, never allocate."""
         cdef Segment active = self.active
         cdef bint full, old
         if self.failed is not None:
@@ -457,7 +457,7 @@ cdef class Log:
         segment.reach_watermark()
 
     def _final(self, call, *arguments):
-        """Do what may fail to sync: the first failure is the log's last word (D9)."""
+        """Call it; a FlushFailed is final (D9)."""
         self.syncs += 1
         try:
             call(*arguments)

@@ -1,6 +1,6 @@
-"""The segment nursery: files are made ahead of the log's head, so that appends never allocate.
+"""The segment nursery: files are made ahead of the log's end, so that appends never allocate.
 
-A C thread does the work (cext/nursery.h); the policy here says what next: blocks for the head, the
+A C thread does the work (cext/nursery.h); the policy here says what next: blocks for the end, the
 file of the next segment, and zeros or pages ahead of a log that is slow enough to gain from them.
 How far ahead grows with what arrives: a log that takes little costs little. A file that retention
 freed is used again as it is (``log/used_again.pyx``).
@@ -203,7 +203,7 @@ class Nursery:
 
     # disk, path: where spare files lie. preparer: a PreparerThread, or the simulator's.
     # segment_bytes: where segments roll. capacity: bytes of batches a file has room for; a batch
-    # larger than segment_bytes stands alone. stride_max: how far ahead of the head it works under
+    # larger than segment_bytes stands alone. stride_max: how far ahead of the end it works under
     # load. first: how far at the start, bytes. appended: bytes since then, as tend was told.
     # spare: a Spare, or None. wanted_bytes: what an append waits for. spare_wanted: a roll does.
     # error: why preparing failed last; None once it goes on. retry_at_ms: not before.
@@ -234,7 +234,7 @@ class Nursery:
 
     @property
     def stride(self) -> int:
-        """How far ahead of the head to work now."""
+        """How far ahead of the end to work now."""
         return min(self.stride_max, max(self.first, GROWTH * self.appended))
 
     def tend(self, active, appended, now_ms):
@@ -295,7 +295,7 @@ class Nursery:
         return self.take_spare()
 
     def prepare_now(self, segment, ahead):
-        """Prepare ``ahead`` bytes beyond the head (and the spare) before going on; for start-up.
+        """Prepare ``ahead`` bytes beyond the end (and the spare) before going on; for start-up.
 
         What was prepared earlier is reserved again: a power cut may have taken it, and where a full
         disk does not give it back, appends have to wait. Raises DiskFull.
@@ -463,7 +463,7 @@ class Nursery:
                 self._ask(self.spare, self.spare.file, "zero", start, end)
 
     def _ahead(self, what, head, stride):
-        """Return the next range ahead of the head that needs blocks written, or pages made."""
+        """Return the next range ahead of the end that needs blocks written, or pages made."""
         start = max(what.zeroed, -(-head // PREPARE_PIECE_BYTES) * PREPARE_PIECE_BYTES)
         return start, start if start - head >= stride // 2 else min(what.reserved, head + stride)
 

@@ -71,7 +71,7 @@ class Recovered(NamedTuple):
 class Settings:
     """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms.
 
-    ``stride_bytes``: how far ahead of the head to prepare under load; less while little was
+    ``stride_bytes``: how far ahead of the end to prepare under load; less while little was
     appended. ``prepare_bytes``: how far before the log is opened. ``how``: ``written`` (64 KiB
     pieces, for durable logs) or ``mapped`` (for memory ones). Raises InvalidOption.
     """
@@ -90,7 +90,10 @@ class Settings:
         how: str = "written",
     ) -> None:
         if not limits.PAGE_BYTES <= segment_bytes <= limits.SEGMENT_BYTES_MAX:
-            raise InvalidOption(f"segment bytes out of range: {segment_bytes}")
+            raise InvalidOption(
+                f"a segment of {segment_bytes} bytes: choose {limits.PAGE_BYTES} to "
+                f"{limits.SEGMENT_BYTES_MAX} bytes (metadata.log.segment.bytes)"
+            )
         if how not in ("written", "mapped"):
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {how!r}")
         self.segment_bytes, self.segment_ms = segment_bytes, segment_ms

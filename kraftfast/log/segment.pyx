@@ -1,7 +1,7 @@
 """One segment of the log: its bytes, its indexes, its own last page.
 
 Names, index entries and when they are made are Kafka's (``LogSegment``, ``OffsetIndex``,
-``TimeIndex``). The last page is ours (cext/flusher.h, D10).
+``TimeIndex``). The last page is ours (cext/page.h, D10).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -70,7 +70,7 @@ cdef class Segment:
 
     @property
     def page_address(self) -> int:
-        """Where the last page is mapped; 0 if there is none."""
+        """Where the last page is mapped; 0 if there is none. For tests, which damage it."""
         return <size_t>self.page
 
     cpdef uint64_t generation(self):
@@ -168,15 +168,14 @@ cdef class Segment:
             else self.capacity
 
     def batches_end_max(self) -> int:
-        """Return up to where batches may stand. Version 0.1.0 left older ones behind what was
-        prepared.
+        """Return up to where batches may stand: the capacity where the page does not say.
 
-        The capacity where the page does not say.
+        A version without keys left older ones behind what was prepared.
         """
         return self.stored_prepared() or self.capacity
 
     cdef uint8_t *place(self, kf_stage *stage) noexcept:
-        """Return where the next batch is put together: in ``stage``, or without one at the head."""
+        """Return where the next batch is put together: in ``stage``, or without one at the end."""
         if stage == NULL:
             return self.file.base + self.position
         return kf_stage_place(stage, self.file.base, self.position)
@@ -188,7 +187,7 @@ cdef class Segment:
         return 0
 
     cdef int store(self, kf_stage *stage, uint32_t size) except -1:
-        """Take what was put together: it stands at the head now. Raises StorageError."""
+        """Take what was put together: it stands at the end now. Raises StorageError."""
         cdef uint64_t written
         if stage != NULL:
             written = kf_stage_pad(stage, self.position, size, self.prepared)

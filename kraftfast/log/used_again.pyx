@@ -46,7 +46,8 @@ def tell_apart(Segment segment not None, disk) -> bool:
 cdef bint holds_older(Segment segment):
     """Return whether something stands behind what the page says was prepared.
 
-    Older batches, as version 0.1.0 left them; or those of a process whose words a power cut took.
+    Older batches, as a version without keys left them; or those of a process whose words a power
+    cut took.
     """
     cdef uint64_t end = min(segment.file.data_end(), segment.capacity)
     cdef uint64_t begin = max(segment.stored_prepared(), segment.position)

@@ -277,7 +277,7 @@ class Node:
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
 
     def _refuse(self, effect: fx.RefuseAppends) -> None:
-        self.intake.say_not_leader(effect.leader_id, self.core.epoch, self.idle)
+        self.intake.say_not_leader(effect.leader_id, self.idle)
         if self.sockets is not None:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
@@ -355,7 +355,7 @@ class Node:
         return True
 
     def wait_for_flush(self) -> None:
-        """Until no flush is under way. One that is but wanted may come after (D2)."""
+        """Wait until no flush is under way; one that is only wanted may run later (D2)."""
         while self.idle.flush_asked:
             if self.flusher.take(self.log):
                 self.idle.flush_asked = False
@@ -405,7 +405,7 @@ class Node:
             self.appends_held = True
             self.intake.mute(self.idle)
         if self.log.error is not None:
-            self.intake.refuse(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            self.intake.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
             if self.sockets is not None:
                 self.sockets.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
@@ -436,7 +436,7 @@ class Node:
         self.event_log.role_changed(effect.role, effect.epoch, effect.leader_id)
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
-            self.intake.say_not_leader(effect.leader_id, effect.epoch, self.idle)
+            self.intake.say_not_leader(effect.leader_id, self.idle)
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
         self.control = None
@@ -480,7 +480,7 @@ class Node:
     # --- end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Everything flushed and left as Kafka would; the directory's lock given back."""
+        """Flush and trim the log, as Kafka leaves it, and release the directory's lock."""
         if self.applier is not None:  # first: a segment that its reader holds is not trimmed
             self.applier.close()
         self.wait_for_flush()

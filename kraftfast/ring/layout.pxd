@@ -12,7 +12,7 @@ cdef enum:
     REQUEST = 1      # a Kafka request, header and body
     RESPONSE = 2     # its response, header and body
     FETCH = 3        # FetchMessage: opens a stream, or moves its ack and its read offset
-    ANSWER = 4       # AnswerMessage, then `inline_bytes` of record batches
+    ANSWER = 4       # AnswerMessage, then `length` bytes of record batches, or none
     # from a producer to a replica
     BATCH = 16       # BatchMessage, then one record batch
     # from a replica to a producer
@@ -82,10 +82,8 @@ cdef struct RefusedMessage:
     uint64_t first_batch
     uint64_t batches
     int32_t error            # Kafka's code
-    int32_t leader_id
+    int32_t reserved         # zero
 
 
 cdef struct LeaderMessage:
-    uint64_t known_batches   # below it, what was not acknowledged has an unknown outcome
-    int32_t leader_id
-    int32_t epoch
+    int32_t leader_id        # who may lead, -1: unknown

@@ -24,7 +24,7 @@ cdef class PartitionFetch:
     cdef public int32_t partition_max_bytes
     cdef public bytes replica_directory_id  # zero: not told; v17+
     cdef public int64_t high_watermark  # in a request: what the asker knows; 2**63 - 1: none; v18+
-    cdef public int durability  # 0 majority, 1 memory, 2 all; v13+
+    cdef public int durability  # 0: on disk, 1: in memory only; v13+
     cdef public list observer_endpoints  # where it could be a voter; v13+
     cdef public list observer_kraft_versions  # likewise: least and most; v13+
     cdef public str rack_id  # v11+

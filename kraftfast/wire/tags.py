@@ -8,15 +8,14 @@ from __future__ import annotations
 DURABILITY = 10000
 """Fetch: how the replica that asks acknowledges.
 
-0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
-quorum answers producers only when all voters have the record.
+0: what it acknowledges is on its disk; 1: in its memory only.
 """
 
 UNANIMOUS = 10001
 """A Vote request: its sender leads only if every voter grants."""
 
 IN_DOUBT = 10002
-"""A Vote response: the voter's log has an uncertain head."""
+"""A Vote response: the voter's log has an uncertain end."""
 
 # 10003 is taken: TARGET of record/control.py.
 

@@ -18,6 +18,7 @@ from typing import Any
 import click
 import pytest
 
+from kraftfast import limits
 from kraftfast.cli import root
 from kraftfast.errors import KraftfastError
 from tests.cli.logs import Done
@@ -207,6 +208,21 @@ def test_every_command_that_needs_something_is_named() -> None:
     ],
 )
 def test_the_nearest_name_is_told(
+    args: list[str], said: str, kraftfast: Callable[..., Done]
+) -> None:
+    done = kraftfast(*args)
+    assert done.code == 2 and said in done.err
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (["start", "--segment-bytes", "2GiB"], f"to {limits.SEGMENT_BYTES_MAX} bytes"),
+        (["start", "--segment-bytes", "2147483647"], f"to {limits.SEGMENT_BYTES_MAX} bytes"),
+        (["demo", "--window", "32769"], "1<=x<=32768"),
+    ],
+)
+def test_the_bounds_are_those_of_the_library(
     args: list[str], said: str, kraftfast: Callable[..., Done]
 ) -> None:
     done = kraftfast(*args)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from kraftfast.doctor import extras, findings, interpreter, machine, storage
 from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding, examine
 from kraftfast.errors import HostUnsupported
 from kraftfast.link import cgroup, host
+from kraftfast.node.processes.tuning import Tuning
 from tests.cli.forbidding import NUMBERS
 from tests.cli.kit import environment
 from tests.cli.logs import Done
@@ -101,6 +104,18 @@ def test_a_look_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.Monk
     found = {each.topic: each for each in examine()}
     assert found["C library"].state == MISSING and "planted" in found["C library"].text
     assert found["mmap"].state == OK
+
+
+def test_what_takes_less_space_is_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little = SimpleNamespace(f_bavail=storage.SPACE_WANTED // 8192, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: little)
+    (found,) = storage._space(str(tmp_path))
+    assert found.state == NOTE
+    asked = re.search(r"(\w+)=(\d+) << (\d+) takes less", found.hint)
+    assert asked is not None
+    assert getattr(Tuning(**{asked[1]: int(asked[2]) << int(asked[3])}), asked[1]) > 0
 
 
 @pytest.mark.parametrize(

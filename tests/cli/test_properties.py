@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast import limits
 from kraftfast.cli.properties import SCALARS, read_server, server
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
@@ -109,6 +110,7 @@ def test_metadata_log_dir_comes_first() -> None:
         ("listener.security.protocol.map", "CONTROLLER:SSL", "only PLAINTEXT"),
         ("log.dirs", "", "is missing"),
         ("metadata.log.segment.bytes", "1000", "from 8388608"),
+        ("metadata.log.segment.bytes", "2147483647", f"to {limits.SEGMENT_BYTES_MAX} is"),
         ("controller.quorum.fetch.timeout.ms", "0", "from 1"),
         ("kraftfast.flush", "never", "one of deferred, parallel, adaptive"),
         ("kraftfast.log.format", "xml", "one of text, json is expected"),

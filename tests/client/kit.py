@@ -144,11 +144,11 @@ class ScriptedReplica:
 
     def refuse(self, first: int, count: int, error: int) -> None:
         """These batches were not appended."""
-        self.say(REFUSED, struct.pack("<QQii", first, count, error, -1))
+        self.say(REFUSED, struct.pack("<QQii", first, count, error, 0))
 
     def leave(self, leader_id: int = 2) -> None:
         """It does not lead any more."""
-        self.say(NOT_LEADER, struct.pack("<Qii", self.answered, leader_id, 2))
+        self.say(NOT_LEADER, struct.pack("<i", leader_id))
 
     def close(self) -> None:
         """Hang up."""

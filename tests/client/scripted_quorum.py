@@ -112,7 +112,7 @@ class ScriptedQuorum:
         while replica.answered < len(self._verdicts):
             found, number = self._verdicts[replica.answered], replica.answered
             if found.error:
-                replica.say(REFUSED, struct.pack("<QQii", number, 1, found.error, -1))
+                replica.say(REFUSED, struct.pack("<QQii", number, 1, found.error, 0))
             else:
                 replica.say(ACK, ack(number, 1, found.base_offset, found.end_offset))
             replica.answered += 1

@@ -41,7 +41,7 @@ class RingLeader(ScriptedReplica):
 
     def answer(self, number: int, found: Verdict) -> None:
         if found.error:
-            self.say(REFUSED, struct.pack("<QQii", number, 1, found.error, -1))
+            self.say(REFUSED, struct.pack("<QQii", number, 1, found.error, 0))
         else:
             self.say(ACK, ack(number, 1, found.base_offset, found.end_offset))
 

@@ -96,7 +96,7 @@ def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(
     sender.seal()
     if muted:
         replica.intake.mute(replica.idle)
-    replica.intake.say_not_leader(2, 2, replica.idle)
+    replica.intake.say_not_leader(2, replica.idle)
     replica.intake.publish()
     if muted:
         replica.intake.unmute(replica.idle)

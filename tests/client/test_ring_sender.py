@@ -233,7 +233,7 @@ def test_refusals_count_for_what_they_name_however_early_they_come(
         (ACK, ack(0, 1, -1, 0)),
         (ACK, ack(0, 1 << 63, 0, 2)),
         (ACK, ack(1 << 63, 1, 0, 1)),
-        (REFUSED, struct.pack("<QQii", 1, 2, 56, -1)),
+        (REFUSED, struct.pack("<QQii", 1, 2, 56, 0)),
         (ACK, b"short"),
         (77, b"what"),
     ],

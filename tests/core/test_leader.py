@@ -131,7 +131,7 @@ def test_a_leader_outside_the_set_commits_by_the_others() -> None:
     from kraftfast.core.replication.serving import acknowledge_self
 
     it = leader()
-    outside = Leader.elected(VoterSet.of(2, 3, 4), key(1), 0, ())
+    outside = Leader.elected(VoterSet.of(2, 3, 4), key(1), 0)
     assert (outside.slot, outside.needed_of_others) == (-1, 2)
     assert set(outside.voters) == {2, 3, 4}
     assert not acknowledge_self(it._state, outside)

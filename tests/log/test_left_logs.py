@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast import limits
 from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.at_rest import trim_log
@@ -92,6 +93,8 @@ def test_segments_of_another_size(home: Home) -> None:
     home.close()
     with pytest.raises(InvalidOption):
         Settings(segment_bytes=4095)
+    with pytest.raises(InvalidOption, match=f"4096 to {limits.SEGMENT_BYTES_MAX} bytes"):
+        Settings(segment_bytes=2**31 - 1)
     with pytest.raises(InvalidOption):
         Settings(segment_bytes=2**31)
     with pytest.raises(InvalidOption):

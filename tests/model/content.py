@@ -39,7 +39,7 @@ UNDER_WAY = range(1, 8)
 """Requests that are: one at most to each peer, so their numbers say no more."""
 LEFT_OUT = {
     "world", "config", "random", "static_voters", "_stored", "warning", "leader", "follower",
-    "streams", "granting_voter_ids", "generations",
+    "streams", "generations",
 }  # fmt: skip
 """Fields that follow from the setting and the id, are for people, or are told elsewhere."""
 SPOKEN = re.compile(r"^(leader |host|)(\d+)(\.\d+|)$")

@@ -97,7 +97,7 @@ def high_watermark_follows_the_last_answer() -> None:
 
     quorum, state = begun()
     state = goes_on(quorum, state, ("append", 1), ("calm",))
-    with in_place_of(on_append, "drain", falls):
+    with in_place_of(on_append, "request_drain", falls):
         goes_on(quorum, state, ("append", 1))
 
 

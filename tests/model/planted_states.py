@@ -87,7 +87,7 @@ def leader_counts_what_it_appended() -> None:
     def counts(state: Any, leader: Any, *words: Any) -> None:
         leader.acknowledged.put(leader.slot, state.log.end_offset)
 
-    with in_place_of(on_append, "drain", counts):
+    with in_place_of(on_append, "request_drain", counts):
         history(("append", 1))
 
 
@@ -307,7 +307,7 @@ def leader_is_forgotten_while_it_leads() -> None:
     def forgets(state: Any, *words: Any) -> None:
         state.leader = None
 
-    with in_place_of(on_append, "drain", forgets):
+    with in_place_of(on_append, "request_drain", forgets):
         history(("append", 1))
 
 

@@ -21,7 +21,7 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.background import Background
 from kraftfast.node.host import LocalHost
-from kraftfast.node.snapshots.replica_snapshots import Download, Snapshots
+from kraftfast.node.snapshots.replica_snapshots import SnapshotDraft, Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
 from kraftfast.node.translation import translate, wire_values
@@ -274,7 +274,7 @@ def test_a_snapshot_without_state_is_none_for_a_machine(tmp_path: Path) -> None:
     place = tmp_path / "there"
     place.mkdir()
     for refusal in ("", "holds no state, but a state machine runs"):
-        download = Download(Disk(), str(place), ID, refusal)
+        download = SnapshotDraft(Disk(), str(place), ID, refusal)
         assert download.take(0, data, True) == (f"it {refusal}" if refusal else "")
         assert download.whole is not bool(refusal)
         download.drop()

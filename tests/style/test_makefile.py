@@ -39,6 +39,12 @@ def test_each_target_is_listed_with_its_help() -> None:
     assert sorted(phony) == sorted(TARGETS)
 
 
+def test_rewrite_shows_the_difference() -> None:
+    """Each line of it, as its help says: one that counts them alone shows nothing."""
+    (shown,) = re.findall(r"^\tgit --no-pager diff (.*)$", MAKEFILE, re.MULTILINE)
+    assert shown == "-- tests/core/scenarios"
+
+
 def test_each_target_of_the_contributors_page_is_there() -> None:
     told = set(re.findall(r"`make ([a-z]+)", (ROOT / "CONTRIBUTING.md").read_text()))
     assert told <= set(TARGETS) and len(told) > 10

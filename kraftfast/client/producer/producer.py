@@ -65,6 +65,7 @@ FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACK
 class Producer(OwnThreads, SilentLeader, Collected, Appender):
     """Append records to a quorum. Make one with ``quorum.producer()``, not from a ``connector``.
 
+    ``append``, ``wait`` and ``resolved`` are in the base class ``Appender``, which is compiled.
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
     what is sent twice is appended once; None: where the window allows it, as Kafka's default.
     ``name``: see :meth:`last_sequence`. ``connect`` False: the first append looks for the leader.

@@ -173,7 +173,7 @@ cdef class RingSender(Sender):
     cdef int left(self, const LeaderMessage *m) except -1:
         leader_id = m.leader_id
         self.final = True
-        who = f"replica {leader_id} may" if leader_id >= 0 else "nobody is known to"
+        who = f"replica {leader_id} may" if leader_id >= 0 else "no leader is known"
         return self.fail(NotLeader(f"the replica does not lead, {who}", leader_id))
 
     # --- sleeping ---------------------------------------------------------------------------------

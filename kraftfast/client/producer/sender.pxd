@@ -65,7 +65,7 @@ cdef class Sender(Latencies):
     cdef object host
     cdef Clock clock                        # the host's
     cdef object epoll                       # everything that this sender has to attend to
-    cdef int wake_fd                        # an eventfd among it: ends a sleep
+    cdef int wake_fd                        # an eventfd or a pipe among it: ends a sleep
     cdef int users                          # threads that are using descriptors
 
     cdef int set_up(self, host, Outcomes outcomes, int64_t batch_bytes, int64_t batch_bytes_max,

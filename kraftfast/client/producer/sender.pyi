@@ -9,7 +9,6 @@ from kraftfast.record.builder import Values
 from kraftfast.record.compression import Compressor
 
 RECORD_BYTES_MAX: int
-WINDOW_BATCHES_MAX: int
 
 # A batch, its first ticket, its records, and when its first record was handed over (ns).
 Unsent = tuple[bytes, int, int, int]

@@ -54,10 +54,9 @@ cdef enum:
     LOOK_EVERY = 64                 # appends between two looks at what came back
     STAMP_NS = 1000000              # records get the time of the last millisecond
 
-assert limits.BATCH_BYTES_LEAST == RECORD_OVERHEAD
+assert limits.BATCH_BYTES_LEAST == RECORD_OVERHEAD and limits.WINDOW_BATCHES_MAX == WINDOW_MAX
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
 """The most that value, key and headers (as encoded) of one record may have together."""
-WINDOW_BATCHES_MAX = WINDOW_MAX
 
 cdef class Sender:
     """One way to one leader. Its fields, and what each kind of sender adds: ``sender.pxd``."""
@@ -73,7 +72,8 @@ cdef class Sender:
                     int64_t window, int wake_fd) except -1:
         cdef uint64_t room = 1
         if not (1 <= window <= WINDOW_MAX and batch_bytes >= RECORD_OVERHEAD):
-            raise InvalidOption(f"a window of {window} batches of {batch_bytes} bytes is none")
+            raise InvalidOption(f"a window of {window} batches of {batch_bytes} bytes: choose 1 to "
+                                f"{WINDOW_MAX} batches of {RECORD_OVERHEAD} bytes or more")
         self.host, self.clock = host, host.clock
         self.outcomes, self.window, self.wake_fd = outcomes, window, wake_fd
         self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""An uncertain head: the log may have lost records that this replica acknowledged (D10).
+"""An uncertain end: the log may have lost records that this replica acknowledged (D10).
 
 Two ways lead there. After a crash the end of the log was damaged where an acknowledgement may have
 gone out (a *phantom tail*); or a ``durability=memory`` replica lost its memory. A replica in doubt
@@ -32,7 +32,7 @@ class Doubt(Struct, eq=False):
     refused_in_doubt: bool = False  # a voter in doubt refused: the next campaign asks unanimously
 
     def exists(self) -> bool:
-        """Return whether this replica's head is uncertain."""
+        """Return whether this replica's end is uncertain."""
         return self.phantom_tail is not None or self.memory_lost
 
     def allows(self, last_epoch: int, last_offset: int) -> bool:

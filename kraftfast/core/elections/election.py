@@ -15,7 +15,7 @@ class Election:
     def __init__(
         self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
     ) -> None:
-        self.unanimous = unanimous  # an uncertain head is about (D10): every voter must grant
+        self.unanimous = unanimous  # an uncertain end is about (D10): every voter must grant
         self.may_flip = may_flip  # pre-votes may change, real votes never do
         self.granted: set[int] = set()
         self.rejected: set[int] = set()
@@ -57,11 +57,14 @@ class Election:
         self.without_log = set()
 
     def is_won(self) -> bool:
-        """Enough voters granted."""
+        """Return whether enough voters granted."""
         return len(self.granted) >= self.needed
 
     def is_lost(self, without: int = 0) -> bool:
-        """Even if all who have not answered granted, but for some, it would not be enough."""
+        """Return whether the outstanding votes are too few to win.
+
+        ``without``: how many of them are of voters known dead.
+        """
         return len(self.voter_ids) - len(self.rejected) - without < self.needed
 
     def unrecorded(self) -> tuple[int, ...]:

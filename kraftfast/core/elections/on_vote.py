@@ -123,8 +123,8 @@ def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
 def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
     """Return whether this follower has heard nothing for the fetch timeout, or its leader is dead.
 
-    A witness never stands for election, and an observer has no timer, but may be a voter by a set
-    that has not come here: without their votes nobody might be elected.
+    Witnesses never campaign, and observers have no timer but may be voters by a later set: both
+    must grant here, or no leader may be elected.
     """
     follower = state.follower
     if follower is None:

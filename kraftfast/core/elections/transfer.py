@@ -11,7 +11,7 @@ from kraftfast.core.events import TransferRequested
 from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, leads
 from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
-from kraftfast.core.replication.serving import drain
+from kraftfast.core.replication.serving import request_drain
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
@@ -32,7 +32,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
 
 
 def refusal(state: ReplicaState, target_id: int) -> Refusal:
-    """Why that cannot be, if so."""
+    """Return the error and message if the request must be refused."""
     found = leads(state)
     if found is not ACCEPTED:
         return found
@@ -82,5 +82,5 @@ def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
             message = f"{transfer.target_id} did not catch up: this leader continues"
             response = TransferResponse(ErrorCode.REQUEST_TIMED_OUT, message)
             state.effects.append(Reply(transfer.source, response))
-        drain(state, leader, now_ms)
+        request_drain(state, leader, now_ms)
     return False

@@ -33,7 +33,7 @@ def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 
 
 def refusal(state: ReplicaState, request: RemoveRaftVoterRequest, now_ms: int) -> Refusal:
-    """Why this replica cannot be removed now, if so."""
+    """Return the error and message if the request must be refused."""
     for found in (
         membership.of_this_cluster(state, request.cluster_id),
         membership.leads(state),

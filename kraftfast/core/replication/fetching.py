@@ -14,7 +14,7 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.joining import is_asking, tend_membership
 from kraftfast.core.messages import FetchRequest, FetchSnapshotRequest
 from kraftfast.core.replication.flush_policy import flush_follower
-from kraftfast.core.replication.follower import Download, Follower
+from kraftfast.core.replication.follower import FetchingSnapshot, Follower
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 
@@ -51,7 +51,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
     send_fetch(state, target, correlation, fetch_request(state, 0, False))
 
 
-def fetch_slice(state: ReplicaState, download: Download, now_ms: int) -> None:
+def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) -> None:
     """Ask the leader for the next slice of its snapshot: this acknowledges nothing."""
     if download.busy or not state.peers.is_ready(state.leader_id, now_ms):
         return

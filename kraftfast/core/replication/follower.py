@@ -11,7 +11,7 @@ from kraftfast.core.roles import Role
 from kraftfast.types import OffsetAndEpoch
 
 
-class Download(Struct, eq=False):
+class FetchingSnapshot(Struct, eq=False):
     """A snapshot on its way here.
 
     Invariant: what is on disk of it ends at ``position``, which is at most ``size``.
@@ -43,7 +43,7 @@ class Follower:
     update_at_ms: int = NEVER_MS
     membership_at_ms: int = NEVER_MS  # when its entry in the voter set is looked at again
     membership_correlation: int = 0  # of the request about it that went to the leader, 0 for none
-    download: Download | None = None  # the leader's snapshot, instead of Fetch
+    download: FetchingSnapshot | None = None  # the leader's snapshot, instead of Fetch
     downloads_refused: int = 0  # in a row: written or checked or put in place, they failed
     download_at_ms: int = 0  # none begins before this
     leader_updated: bool = False  # kraft.version 0: this leader was told where this voter listens

@@ -41,7 +41,6 @@ cdef class Parked:
 
 cdef class Leader:
     cdef public long long epoch_start_offset
-    cdef public tuple granting_voter_ids
     cdef public long long began_ms
     cdef public Acknowledged acknowledged
     cdef public long long slot
@@ -55,7 +54,7 @@ cdef class Leader:
     cdef public set fetched_since
     cdef public long long check_quorum_deadline_ms
     cdef public long long heartbeat_at_ms
-    cdef public bint appends_held
+    cdef public bint appends_queued
     cdef public bint draining
     cdef public long long flush_began_ms
     cdef public object change

@@ -137,7 +137,6 @@ class Leader:
     role = Role.LEADER
 
     epoch_start_offset: int  # the end of the log when elected
-    granting_voter_ids: tuple[int, ...]
     began_ms: int = 0  # when elected
     acknowledged: Acknowledged = NONE_ACKNOWLEDGED  # by voter (D16)
     slot: int = -1  # the own place in it, -1 if this replica is no voter of the set
@@ -153,7 +152,7 @@ class Leader:
     fetched_since: set[int] = field(default_factory=set)
     check_quorum_deadline_ms: int = NEVER_MS
     heartbeat_at_ms: int = 0  # when BeginQuorumEpoch goes out next
-    appends_held: bool = False  # producers have more queued than may be taken now (D14)
+    appends_queued: bool = False  # producers have queued appends that were not asked for yet (D14)
     draining: bool = False  # DrainAppends went out, Appended has not come
     flush_began_ms: int = 0  # when it last began one
     change: VoterChange | None = None  # of the voter set, under way (D17)
@@ -181,11 +180,10 @@ class Leader:
         voters: VoterSet,
         local: ReplicaKey,
         epoch_start_offset: int,
-        granting_voter_ids: tuple[int, ...],
         began_ms: int = 0,
     ) -> Leader:
         """Return a leader that counts by this voter set."""
-        leader = cls(epoch_start_offset, granting_voter_ids, began_ms)
+        leader = cls(epoch_start_offset, began_ms)
         leader.flush_began_ms = began_ms
         leader.adopt(voters, local, -1)
         return leader

@@ -6,8 +6,9 @@ from kraftfast.core.events cimport Appended, AppendsQueued
 from kraftfast.core.replication.flush_policy cimport flush_leader
 from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
-from kraftfast.core.replication.serving cimport acknowledge_self, advance, answer_parked
-from kraftfast.core.replication.serving cimport drain, push_all
+from kraftfast.core.replication.serving cimport acknowledge_self, answer_parked
+from kraftfast.core.replication.serving cimport maybe_update_high_watermark, push_all
+from kraftfast.core.replication.serving cimport request_drain
 from kraftfast.core.state cimport ReplicaState
 
 

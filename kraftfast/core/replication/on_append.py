@@ -9,10 +9,10 @@ from kraftfast.core.membership.on_controls import on_controls
 from kraftfast.core.replication.flush_policy import flush_leader
 from kraftfast.core.replication.serving import (
     acknowledge_self,
-    advance,
     answer_parked,
-    drain,
+    maybe_update_high_watermark,
     push_all,
+    request_drain,
 )
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -24,8 +24,8 @@ def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) ->
     if leader is None or state.shutting_down:
         state.effects.append(RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id))
         return
-    leader.appends_held = True
-    drain(state, leader, now_ms)
+    leader.appends_queued = True
+    request_drain(state, leader, now_ms)
 
 
 def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
@@ -50,12 +50,12 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
         push_all(state, leader, now_ms)
         if log.in_memory:
             acknowledge_self(state, leader)
-            advance(state, leader, now_ms)
+            maybe_update_high_watermark(state, leader, now_ms)
         elif event.controls:  # fewer may be needed now
-            advance(state, leader, now_ms)
+            maybe_update_high_watermark(state, leader, now_ms)
         idle = before == state.high_watermark or before == leader.epoch_start_offset
         flush_leader(state, leader, idle, now_ms)
-    drain(state, leader, now_ms)
+    request_drain(state, leader, now_ms)
 
 
 def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:

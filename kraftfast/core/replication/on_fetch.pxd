@@ -6,7 +6,8 @@ from kraftfast.core.events cimport RequestReceived
 from kraftfast.core.replication.flush_policy cimport flush_leader
 from kraftfast.core.replication.leader cimport Leader, Parked, Progress
 from kraftfast.core.messages cimport FetchRequest, FetchResponse
-from kraftfast.core.replication.serving cimport acknowledge, advance, answer_fetch
+from kraftfast.core.replication.serving cimport acknowledge, answer_fetch
+from kraftfast.core.replication.serving cimport maybe_update_high_watermark
 from kraftfast.core.replication.serving cimport is_readable, push
 from kraftfast.core.state cimport ReplicaState
 

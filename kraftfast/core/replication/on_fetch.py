@@ -19,9 +19,9 @@ from kraftfast.core.replication.flush_policy import flush_leader
 from kraftfast.core.replication.leader import Leader, Parked, Progress
 from kraftfast.core.replication.serving import (
     acknowledge,
-    advance,
     answer_fetch,
     is_readable,
+    maybe_update_high_watermark,
     park,
     push,
 )
@@ -130,7 +130,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
             )
             leader.streams.append(progress)
     if moved:
-        advance(state, leader, now_ms)
+        maybe_update_high_watermark(state, leader, now_ms)
     if request.opens:
         assert progress is not None  # a consumer opens no stream: ``invalid``
         progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
@@ -225,7 +225,7 @@ def answer_or_park(
 def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
     """Move an open stream's acknowledgement and read cursor.
 
-    One of another epoch or stream is dropped (D3). One that cannot be ends the stream.
+    One of another epoch or stream is dropped (D3). An impossible offset closes the stream.
     """
     leader = state.leader
     if leader is None or request.epoch != state.epoch:
@@ -253,6 +253,6 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
         note_fetch(state, leader.change, progress)
     if offset > progress.acknowledged_end_offset:
         if acknowledge(state, leader, progress, offset, request.in_memory):
-            advance(state, leader, now_ms)
+            maybe_update_high_watermark(state, leader, now_ms)
             flush_leader(state, leader, False, now_ms)
     push(state, progress, now_ms)

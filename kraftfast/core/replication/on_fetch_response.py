@@ -112,8 +112,7 @@ def on_diverging(
 ) -> None:
     """Cut the own log to where the leader's goes on, never below what is committed (I7).
 
-    A leader that asks for that is none to be followed: Kafka's process ends, this one lets its
-    fetch timer run out.
+    Such a leader must not be followed: Kafka exits here, this replica lets its fetch timer expire.
     """
     log = state.log
     offset = truncation_offset(state, diverging)

@@ -7,7 +7,8 @@ from kraftfast.core.replication.fetching cimport fetch_next, update_stream
 from kraftfast.core.replication.flush_policy cimport flush_follower, flush_leader
 from kraftfast.core.replication.follower cimport Follower
 from kraftfast.core.replication.leader cimport Leader
-from kraftfast.core.replication.serving cimport acknowledge_self, advance, drain
+from kraftfast.core.replication.serving cimport acknowledge_self, request_drain
+from kraftfast.core.replication.serving cimport maybe_update_high_watermark
 from kraftfast.core.state cimport ReplicaState
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from kraftfast.core.events import Flushed
 from kraftfast.core.replication.fetching import fetch_next, update_stream
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
-from kraftfast.core.replication.serving import acknowledge_self, advance, drain
+from kraftfast.core.replication.serving import (
+    acknowledge_self,
+    maybe_update_high_watermark,
+    request_drain,
+)
 from kraftfast.core.state import ReplicaState
 
 
@@ -20,8 +24,8 @@ def on_flushed(state: ReplicaState, event: Flushed, now_ms: int) -> None:
     leader = state.leader
     if leader is not None:
         if moved and acknowledge_self(state, leader):
-            advance(state, leader, now_ms)
-        drain(state, leader, now_ms)
+            maybe_update_high_watermark(state, leader, now_ms)
+        request_drain(state, leader, now_ms)
         flush_leader(state, leader, False, now_ms)
         return
     follower = state.follower

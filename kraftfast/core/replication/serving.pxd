@@ -17,7 +17,7 @@ cpdef bint acknowledge_self(ReplicaState state, Leader leader) except -1
 
 
 @cython.locals(offset=cython.longlong)
-cpdef advance(ReplicaState state, Leader leader, long long now_ms)
+cpdef maybe_update_high_watermark(ReplicaState state, Leader leader, long long now_ms)
 
 
 @cython.locals(progress=Progress)
@@ -49,4 +49,4 @@ cpdef answer_parked(ReplicaState state, Leader leader, bint committed, long long
 
 
 @cython.locals(log=LogView, room=cython.longlong)
-cpdef drain(ReplicaState state, Leader leader, long long now_ms)
+cpdef request_drain(ReplicaState state, Leader leader, long long now_ms)

@@ -41,7 +41,7 @@ def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
     return True
 
 
-def advance(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def maybe_update_high_watermark(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Move the high watermark to what a majority of the voters in force has on disk.
 
     Only past a record of the leader's own epoch (D6), and never back (I6). Everybody who waits
@@ -206,10 +206,10 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
     leader.parked = waiting
 
 
-def drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Take what producers have queued, within the bound on what is not on disk (D14)."""
+def request_drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Ask the node to append what producers queued, within D14."""
     log = state.log
-    if not leader.appends_held or leader.draining or state.shutting_down:
+    if not leader.appends_queued or leader.draining or state.shutting_down:
         return
     if leader.transfer is not None:
         return
@@ -218,6 +218,6 @@ def drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     room = state.config.unflushed_bytes_max - log.flushing_bytes - log.unflushed_bytes
     if room <= 0 or now_ms - log.oldest_unflushed_ms() > state.config.held_age_ms_max:
         return
-    leader.appends_held = False
+    leader.appends_queued = False
     leader.draining = True
     state.effects.append(DrainAppends(state.epoch, min(room, limits.TURN_BYTES_MAX)))

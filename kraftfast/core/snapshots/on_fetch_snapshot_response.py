@@ -13,7 +13,7 @@ from kraftfast.core.membership.on_controls import adopt
 from kraftfast.core.messages import FetchSnapshotResponse
 from kraftfast.core.refusing import refuse_cut
 from kraftfast.core.replication.fetching import fetch_next, retry_later
-from kraftfast.core.replication.follower import Download, Follower
+from kraftfast.core.replication.follower import FetchingSnapshot, Follower
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -48,7 +48,7 @@ def begin_download(
     if now_ms < follower.download_at_ms:
         retry_later(state, now_ms)
         return
-    follower.download = Download(snapshot_id)
+    follower.download = FetchingSnapshot(snapshot_id)
     state.fetch_failures = 0
     fetch_next(state, now_ms)
 
@@ -101,7 +101,7 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
         write_slice(state, follower.download, event)
 
 
-def continues(download: Download, response: FetchSnapshotResponse) -> bool:
+def continues(download: FetchingSnapshot, response: FetchSnapshotResponse) -> bool:
     """Return whether this is the slice that was asked for. Kafka's process ends where it is not."""
     return (
         response.snapshot_id == download.snapshot_id
@@ -112,7 +112,7 @@ def continues(download: Download, response: FetchSnapshotResponse) -> bool:
     )
 
 
-def write_slice(state: ReplicaState, download: Download, event: ResponseReceived) -> None:
+def write_slice(state: ReplicaState, download: FetchingSnapshot, event: ResponseReceived) -> None:
     """Have it written behind what is there."""
     response = event.response
     download.size = response.size

@@ -43,10 +43,7 @@ cdef class Run:
     cdef int64_t base_offset, end_offset
     cdef int32_t epoch
     cdef uint64_t appended_ns
-    cdef int32_t error, leader_id
-
-    def first_batch_number(self) -> int:
-        return self.first_batch
+    cdef int32_t error
 
 
 cdef void note_batch(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
@@ -132,7 +129,7 @@ cdef class RingProducer:
             self.unsent = False
             self.link.bell.ring()
 
-    def refuse(self, int32_t error, int32_t leader_id):
+    def refuse(self, int32_t error):
         """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
         cdef uint64_t batches = 0
         if not self.heard():
@@ -142,17 +139,16 @@ cdef class RingProducer:
             kf_ring_release(self.inbox.ring)
             batches += 1
         if batches:
-            self._note_refused(batches, error, leader_id)
+            self._note_refused(batches, error)
             self._answer_refused()
             if kf_ring_publish_tail(self.inbox.ring):
                 self.link.bell.ring()
 
-    cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id,
-                       int64_t end_offset=0):
+    cdef _note_refused(self, uint64_t batches, int32_t error, int64_t end_offset=0):
         """Note batches that were not appended; the answer may wait until ``end_offset`` commits."""
         cdef Run run = Run.__new__(Run)
         run.first_batch, run.batches = self.taken, batches
-        run.error, run.leader_id, run.end_offset = error, leader_id, end_offset
+        run.error, run.end_offset = error, end_offset
         self.taken += batches
         self.runs.append(run)
 
@@ -166,16 +162,14 @@ cdef class RingProducer:
                 break
             memset(&message, 0, sizeof(message))
             message.first_batch, message.batches = run.first_batch, run.batches
-            message.error, message.leader_id = run.error, run.leader_id
+            message.error = run.error
             self._send(REFUSED, &message, sizeof(message))
             self.runs.popleft()
 
-    def say_not_leader(self, int32_t leader_id, int32_t epoch):
+    def say_not_leader(self, int32_t leader_id):
         """Take nothing more; what was taken and not acknowledged has an unknown outcome."""
         cdef LeaderMessage message
-        memset(&message, 0, sizeof(message))
-        message.known_batches = self.runs[0].first_batch_number() if self.runs else self.taken
-        message.leader_id, message.epoch = leader_id, epoch
+        message.leader_id = leader_id
         self.runs.clear()
         self.told_not_leader = True
         self._send(NOT_LEADER, &message, sizeof(message))
@@ -266,9 +260,9 @@ cdef class RingProducer:
         cdef Producers known = log.producers
         cdef Run run
         if log.refusal != DUPLICATE:
-            self._note_refused(1, log.refusal, -1)
+            self._note_refused(1, log.refusal)
         elif known.original_offset < 0:
-            self._note_refused(1, DUPLICATE, -1, known.original_end)
+            self._note_refused(1, DUPLICATE, known.original_end)
         else:
             run = Run.__new__(Run)
             run.first_batch, run.batches, run.epoch = self.taken, 1, epoch
@@ -401,22 +395,22 @@ cdef class Intake:
             except Exception as error:
                 producer.failed(error)
 
-    def refuse(self, int32_t error, int32_t leader_id):
+    def refuse(self, int32_t error):
         """Refuse what is queued: nothing of it was appended."""
         cdef RingProducer producer
         for producer in self.producers:
             try:
-                producer.refuse(error, leader_id)
+                producer.refuse(error)
             except Exception as raised:
                 producer.failed(raised)
 
-    def say_not_leader(self, int32_t leader_id, int32_t epoch, idle):
+    def say_not_leader(self, int32_t leader_id, idle):
         """Tell all producers; what they still send no longer wakes the loop."""
         cdef RingProducer producer
         for producer in self.producers:
             if not producer.told_not_leader:
                 try:
-                    producer.say_not_leader(leader_id, epoch)
+                    producer.say_not_leader(leader_id)
                 except Exception as error:
                     producer.failed(error)
                 if not self.muted:

@@ -1,7 +1,8 @@
 """A replica on this host at the other end of two rings: what comes and goes over them.
 
-Fetches, their answers and acknowledgements are fixed structures (``ring_peer.pyx``); every other
-request is a frame of Kafka's.
+Fetches, their answers and acknowledgements are fixed structures, which the base class ``RingPeer``
+(``ring_peer.pyx``) carries; every other request is a frame of Kafka's. ``RingPeers``
+(``ring_peers.py``) makes and drops these peers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Another replica on this host: Fetch traffic over rings, both ways.
+"""Another replica on this host: Fetch traffic over rings, both ways. The base class of `LocalPeer`.
 
 As a leader's side it turns answers into references to its own segment (large, recent data) or into
 bytes (small or old data). As a follower's side it maps the leader's segments read-only and copies

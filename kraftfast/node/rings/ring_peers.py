@@ -31,8 +31,8 @@ KRAFT_VERSIONS = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 
 
 class RingPeers:
-    """All replicas on this host: those named at its start, and those that report
-    themselves later, which must be processes of the same user and cluster."""
+    """All replicas on this host, each a ``LocalPeer``: those named at its start, and those that
+    report themselves later, which must be processes of the same user and cluster."""
 
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer,
     # until ms).

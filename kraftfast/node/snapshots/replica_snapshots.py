@@ -64,8 +64,8 @@ def filed(
     return [(snapshot_id.offset - 1, each) for each in found if each is not None]
 
 
-class Download:
-    """A snapshot on its way here; the file is touched beside the loop only."""
+class SnapshotDraft:
+    """What is written of a snapshot on its way here; the file is touched beside the loop only."""
 
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
@@ -118,8 +118,8 @@ class Download:
 class Snapshots:
     """Carries out what the core decides about snapshots, and tells it of new ones."""
 
-    # node, beside: whose. download: the one under way, or None. _leaving: (source, session, until
-    # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
+    # node, background: whose. download: the one under way, or None. _leaving: (source, session,
+    # until ms) of slices that were answered. _unsent: (source, slice, until ms): no room on a ring.
     # _reading: (id, open file) of what was sent last, used beside the loop alone. made_bytes,
     # made_ms: size of the last one that was made here since the start, and when; until then 0, and
     # the start.
@@ -127,7 +127,7 @@ class Snapshots:
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
         self.disk, self.log_path = node.disk, node.directory.log_path
-        self.download: Download | None = None
+        self.download: SnapshotDraft | None = None
         self._leaving: list[tuple[SliceSource, Session | None, int]] = []
         self._unsent: list[tuple[SliceSource, Slice, int]] = []
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
@@ -230,7 +230,7 @@ class Snapshots:
                 refusal = HOLDS_NOTHING
             elif self.node.applier is not None:
                 refusal = "holds no state, but a state machine runs here"
-            self.download = Download(self.disk, self.log_path, effect.snapshot_id, refusal)
+            self.download = SnapshotDraft(self.disk, self.log_path, effect.snapshot_id, refusal)
         download = self.download
         self.background.ask(
             lambda: download.take(effect.position, data, effect.last),
@@ -238,7 +238,7 @@ class Snapshots:
         )
 
     def _written(
-        self, download: Download, effect: fx.WriteSnapshot, size: int, refusal: str
+        self, download: SnapshotDraft, effect: fx.WriteSnapshot, size: int, refusal: str
     ) -> None:
         if self.download is not download:
             return  # of a role that is over

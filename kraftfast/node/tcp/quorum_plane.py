@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     T = TypeVar("T", Described.CurrentVoter, Described.Observer, Described.TargetVoter)
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
-CONTROLLERS = 2
 NAMELESS_TOPIC_VERSION = 12  # of Metadata, whose answer may name a topic by its id alone
 KEYS_VERSION = 4  # of FindCoordinator, that asks for several at once
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator

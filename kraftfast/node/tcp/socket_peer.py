@@ -52,9 +52,9 @@ class SocketPeer:
     # ready: ApiVersions was answered; versions: what it said.
     # waiting: correlation id -> (API, version) of what was asked.
     # asked_ms: when the oldest of them was asked, or something came since. held: the requests that
-    # wait for the connection. beside: for what must not wait behind a parked Fetch. probing: the
-    # last connection ended, and this one is to tell whether the process lives. turn: which of its
-    # addresses is tried. foreign: it said that it is of another cluster, which was reported.
+    # wait for the connection. side_channel: for what must not wait behind a parked Fetch. probing:
+    # the last connection ended, and this one is to tell whether the process lives. turn: which of
+    # its addresses is tried. foreign: it said that it is of another cluster, which was reported.
     # retry_at_ms, pause_ms: when to connect again. repeated: what was last said over it.
 
     def __init__(self, node: Node, loop: Loop, peer_id: int, host: str, port: int) -> None:

@@ -153,13 +153,6 @@ class SimDisk(Unmoved, SharedFiles):
             node = node.stable.get(name) if isinstance(node, Directory) else None
         return None if isinstance(node, Directory) else node
 
-    def stable_names(self, path: str) -> list[str]:
-        """Return the names that a directory has on the disk, sorted."""
-        node: File | Directory | None = self.root
-        for name in _names(path):
-            node = node.stable.get(name) if isinstance(node, Directory) else None
-        return sorted(node.stable) if isinstance(node, Directory) else []
-
     def paged_file(self, path: str) -> PagedFile | None:
         """Return the segment file that processes see under this name."""
         node = self._find(path)

@@ -298,10 +298,6 @@ cdef class PagedFile:
         """Return the bytes as processes see them."""
         return (<const uint8_t *>self.cache)[start:end]
 
-    def read_stable(self, uint64_t start, uint64_t end) -> bytes:
-        """Return the bytes as they are on the disk."""
-        return (<const uint8_t *>self.stable)[start:end]
-
     def stable_batch(self, uint64_t position):
         """Return the batch that is whole on the disk at ``position``, or None."""
         cdef kf_batch_header h
@@ -423,7 +419,10 @@ def append_batch(Log log, batch, int32_t epoch, bint unseen=False) -> bool:
 
 def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t length,
                    int32_t epoch_max, uint64_t generation) -> int:
-    """Copy batches out of another replica's mapped segment (D20); return the bytes taken."""
+    """Copy batches out of another replica's mapped segment (D20); return the bytes taken.
+
+    Tests alone call it: replicas copy in ``node/rings/ring_peer.pyx``.
+    """
     cdef const uint8_t *page = NULL
     if source.base == NULL or position + length > source.size:
         raise ValueError(f"[{position}, {position + length}) is not mapped")

@@ -324,7 +324,7 @@ OnFetch(l, f) ==
              /\ UNCHANGED <<stream, told, phantom>>
     /\ UNCHANGED <<persistent, role, campaign, asks, known, faults, history>>
 
-(* core/replication/on_fetch_response.py, accept; core/replication/on_written.py: the follower copies a record. *)
+(* core/replication/on_fetch_response.py, accept; core/replication/on_fetched_written.py: the follower copies a record. *)
 OnFetchedWritten(l, f) ==
     /\ Follows(f, l) /\ stream[f]
     /\ Len(log[f]) < Len(log[l])
@@ -340,7 +340,7 @@ CommittedAfter(l, n) ==
         ELSE IF o <= n THEN [committed[o] EXCEPT !.by = Min(@, epoch[l])]
         ELSE committed[o]]
 
-(* core/replication/on_fetch.py; core/replication/serving.py, acknowledge, acknowledge_self and advance; core/replication/majority.pyx:
+(* core/replication/on_fetch.py; core/replication/serving.py, acknowledge, acknowledge_self and maybe_update_high_watermark; core/replication/majority.pyx:
    a majority has it on disk, the leader counts its own disk alone (D1), and the record is of its
    own epoch (D6). *)
 OnAcknowledged(l) ==

@@ -1,4 +1,4 @@
-"""Compiled form of ``on_written.py``."""
+"""Compiled form of ``on_fetched_written.py``."""
 
 cimport cython
 
