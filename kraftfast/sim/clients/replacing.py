@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.world import World
 
-REPLACES = 0.5
+REPLACES = 0.9
 """How likely a disk is lost at the end of a run."""
 KEEPS_FILES = 0.3
 DEATHS_MAX, DEATH_US_MAX = 2, 2_000_000
