@@ -301,7 +301,8 @@ class World(Settling):
         elif not isinstance(error, KraftfastError):
             raise error
         else:
-            expected = type(error) in machine.disk.failures or machine.rotten
+            lost = self.supervising is not None and self.supervising.lost is machine
+            expected = lost or type(error) in machine.disk.failures or machine.rotten
             require(expected, f"L1: {machine.id} does not start: {error!r}")
             self.trace(f"{machine.id}: cannot start: {error}")
             self.count(f"start failed by {type(error).__name__}")
@@ -418,6 +419,7 @@ class World(Settling):
         self.run(self.settings.chaos_ms)
         self.finish()
         if self.supervising is not None:
+            self.supervising.replace_one()
             self._stop_all(self.supervising)
 
     def _stop_all(self, supervising: Supervising) -> None:

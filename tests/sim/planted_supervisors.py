@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraftfast.client.admin.admin import Admin
+from kraftfast.errors import TimedOut
 from kraftfast.node.processes.supervisor import Supervisor, Worker
-from kraftfast.sim.clients.supervising import Supervising
+from kraftfast.sim.clients import replacing
+from kraftfast.sim.clients.supervising import SimQuorum, Supervising
 from kraftfast.sim.machines.workers import WatchedLoop
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
 from tests.sim.steps import BESIDE
 
 
-def supervised() -> Quorum:
-    made = Quorum(3, transport="ring", supervised=True, **BESIDE)
+def supervised(**settings: Any) -> Quorum:
+    made = Quorum(3, transport="ring", supervised=True, **BESIDE, **settings)
     assert made.world.supervising is not None
     made.world.supervising.running = False
     return made
@@ -66,3 +69,44 @@ def a_supervisor_hangs(scene: Scene) -> None:
 def a_supervisor_forgets_its_workers(scene: Scene) -> None:
     scene.patch.setattr(Supervisor, "close", lambda self, *words: None)
     scene.world._stop_all(supervising(scene))
+
+
+def with_directory_ids() -> Quorum:
+    return supervised(kraft_version=1)
+
+
+def replace(scene: Scene) -> None:
+    """Have a voter lose its disk, and its program replace it."""
+    scene.patch.setattr(replacing, "REPLACES", 1.0)
+    scene.patch.setattr(replacing, "DEATHS_MAX", 0)
+    scene.patch.setattr(replacing, "REPLACED_MS", 5_000)
+    supervising(scene).replace_one()
+
+
+@plant("L1: replica {} is not replaced: {}", with_directory_ids)
+def a_replacement_fails(scene: Scene) -> None:
+    def fail(self: SimQuorum, *_: Any, **__: Any) -> None:
+        raise TimedOut("no time is left")
+
+    scene.patch.setattr(SimQuorum, "replace", fail)
+    replace(scene)
+
+
+@plant("D19: {} was replaced, and {} vote", with_directory_ids)
+def a_replaced_voter_is_an_observer(scene: Scene) -> None:
+    scene.patch.setattr(Admin, "add_voter", lambda *_, **__: None)
+    replace(scene)
+
+
+@plant("L6: replica {} was replaced, and does not catch up: {}", with_directory_ids)
+def a_replaced_voter_hangs(scene: Scene) -> None:
+    replaced = SimQuorum.replace
+
+    def hang(self: SimQuorum, id: int, **words: Any) -> None:
+        replaced(self, id, **words)
+        process = scene.world.machine(id).process
+        assert process is not None
+        process.paused = True
+
+    scene.patch.setattr(SimQuorum, "replace", hang)
+    replace(scene)

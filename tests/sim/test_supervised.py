@@ -13,6 +13,7 @@ from kraftfast.errors import NotFormatted
 from kraftfast.node.processes.supervisor import PAUSE_S_MAX, Supervisor, Worker
 from kraftfast.node.storage import local_layout
 from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.clients import replacing
 from kraftfast.sim.clients.supervising import Supervising
 from kraftfast.sim.machines.workers import WorkerProcess
 from kraftfast.sim.require import Violation
@@ -166,3 +167,21 @@ def test_a_quorum_that_is_described_before_it_is_made_is_seen(
     with pytest.raises(NotFormatted):
         supervising.run(supervising._make)
         quorum.world.run(1_000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_voter_that_lost_its_disk_is_replaced(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """D19: under a new directory id, though the program that replaces it may die at any moment."""
+    monkeypatch.setattr(replacing, "REPLACES", 1.0)
+    quorum = Quorum(3, transport="ring", supervised=True, kraft_version=1)
+    supervising = supervising_of(quorum)
+    supervising.running = False
+    supervising.random = Random(seed)
+    begun(quorum)
+    quorum.finish()
+    before = {each.id: each.key for each in quorum.world.machines}
+    supervising.replace_one()
+    assert quorum.world.counts["replicas replaced"] == 1
+    changed = [each.id for each in quorum.world.machines if each.key != before[each.id]]
+    assert len(changed) == 1
+    quorum.world.close()

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kraftfast.log.disk import Disk, storage_error
+from kraftfast.log.small_files.directory import random_uuid
+from kraftfast.types import Uuid
 
 
 class Host(Protocol):
@@ -54,6 +56,9 @@ class Host(Protocol):
     def refuse_unwritable(self, place: str) -> None:
         """Raise StorageError if no directory can be made in ``place``."""
 
+    def random_uuid(self) -> Uuid:
+        """Return a new id."""
+
 
 class KernelHost:
     """See :class:`Host`."""
@@ -65,6 +70,7 @@ class KernelHost:
     is_directory = staticmethod(os.path.isdir)
     is_link = staticmethod(os.path.islink)
     is_mount = staticmethod(os.path.ismount)
+    random_uuid = staticmethod(random_uuid)
 
     @property
     def disk(self) -> Disk:

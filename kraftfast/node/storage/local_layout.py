@@ -21,7 +21,6 @@ from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
     format_directory,
-    random_uuid,
     read_meta,
     read_options,
 )
@@ -253,12 +252,12 @@ def format_quorum(
     if type(kraft_version) is not int or kraft_version not in (0, 1):
         raise InvalidOption(f"kraft.version must be 0 or 1, not {kraft_version}")
     disk = host.disk
-    topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
+    topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else host.random_uuid()
     options = LogOptions(durability, records, topic, topic_id)
-    cluster_id = cluster_id or uuid_text(random_uuid())
+    cluster_id = cluster_id or uuid_text(host.random_uuid())
     description = Description(cluster_id, list(range(1, voters + 1)), durability, records, topic)
     description.kraft_version = kraft_version
-    ids = {id: random_uuid() for id in description.voters}
+    ids = {id: host.random_uuid() for id in description.voters}
     first: tuple[KRaftVersion, KRaftVoters] | tuple[()] = ()
     if kraft_version == 1:
         places = {id: endpoint_of(id) if endpoint_of else ON_THIS_HOST for id in ids}
@@ -412,7 +411,7 @@ def format_replica(
     try:
         meta = read_meta(disk, directory)
     except NotFormatted:
-        meta = MetaProperties(description.cluster_id, id, directory_id or random_uuid())
+        meta = MetaProperties(description.cluster_id, id, directory_id or host.random_uuid())
         format_directory(disk, place_of(directory, host), meta, options)
     if (meta.node_id, meta.cluster_id) != (id, description.cluster_id):
         raise ForeignDirectory(f"{directory} belongs to another quorum")

@@ -34,7 +34,7 @@ from kraftfast.errors import (
     RequestRefused,
     StorageError,
 )
-from kraftfast.log.small_files.directory import random_uuid, read_meta
+from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.storage.description import (
     Description,
     Replacement,
@@ -225,7 +225,7 @@ def plan_replacement(
     named = voters.get(id)
     if made and named == stored and not is_running(directory, host):
         made = False  # it has voted since, and is down: that replacement is over
-    new_id = stored if made and stored is not None else random_uuid()
+    new_id = stored if made and stored is not None else host.random_uuid()
     return ReplacementPlan(
         path=path,
         id=id,

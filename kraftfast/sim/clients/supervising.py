@@ -13,13 +13,16 @@ import signal
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from kraftfast.errors import DirectoryInUse, KraftfastError, StorageError
+from kraftfast.node.config import ListenerConfig, NodeConfig
 from kraftfast.node.processes.launching import Sibling, Spare
 from kraftfast.node.processes.supervisor import MAY_PASS, Supervisor
 from kraftfast.node.processes.telling import Telling
 from kraftfast.node.storage.description import Description, write_description
 from kraftfast.quorum import LocalQuorum
-from kraftfast.sim.clients import recovering, refusals
+from kraftfast.sim.clients import recovering, refusals, replacing
 from kraftfast.sim.clients.local_clients import LocalHost
 from kraftfast.sim.clients.making import Making
 from kraftfast.sim.clients.producing import Producing
@@ -34,7 +37,7 @@ from kraftfast.sim.machines.workers import WorkerProcess, pair, spawn
 from kraftfast.sim.require import expect, require
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.settings import Settings
     from kraftfast.sim.world import World
 
@@ -197,6 +200,9 @@ class SupervisorHost(SimNames, LocalHost):
     def taken_over(self) -> tuple[Any, ...]:
         return ()
 
+    def random_uuid(self) -> bytes:
+        return self._random.randbytes(16)
+
     def held_directory(self) -> SimHeldDirectory:
         return SimHeldDirectory(self._program)
 
@@ -207,6 +213,7 @@ class Supervising(Program):
     ``running``: things go wrong; else it only has replicas tried again that are down.
     """
 
+    # lost: whose disk is gone, and is to be replaced.
     # failed: by replica id, why its storage failed, until an operator has it tried again.
 
     running: bool
@@ -225,6 +232,7 @@ class Supervising(Program):
         self._removed: dict[int, NodeConfig] = {}
         self.failed: dict[int, KraftfastError] = {}
         self.closed = self._adopting = False
+        self.lost: Machine | None = None
         self._produced = 0
         super().__init__(world, id)
         self._describe()
@@ -319,7 +327,9 @@ class Supervising(Program):
                 every_s = ACT_EVERY_S if self.running else CALM_EVERY_S
                 self.host.sleep(self.random.expovariate(1 / every_s))
                 self._mend(made.supervisor)
-                if self.running and self.random.random() < ACTS:
+                if self.lost is not None:
+                    self._replace(made, self.lost)
+                elif self.running and self.random.random() < ACTS:
                     self._act(made.supervisor)
                 else:
                     self._use(made)
@@ -331,13 +341,29 @@ class Supervising(Program):
         """Do what an operator does: replace disks (``operator``), and say that it was done."""
         for id, error in found.faults().items():
             require(id in self.failed, f"L1: replica {id} stays down without need: {error!r}")
-            if not self.world.machine(id).dead:
+            machine = self.world.machine(id)
+            if not machine.dead and machine is not self.lost:
                 del self.failed[id]
                 found.retry(id)
                 self.world.count("workers tried again")
         if not self.running:
             for id in list(self._removed):
                 self._add(found, id)
+
+    def replace_one(self) -> None:
+        """Lose the disk of one voter, at times, and have it replaced while the others go on (D19).
+
+        The program that does it may die at any moment; the next one goes on.
+        """
+        self.lost = replacing.choose(self.world, self.random)
+        if self.lost is not None:
+            replacing.lose(self.world, self.lost, self.random)
+            replacing.check_replaced(self, self.lost)
+
+    def _replace(self, made: SimQuorum, machine: Machine) -> None:
+        made.replace(machine.id, timeout=PATIENT_S)
+        self.lost = None
+        self.world.count("replicas replaced")
 
     def _act(self, found: Supervisor) -> None:
         ids = sorted(found.workers)
@@ -389,13 +415,8 @@ class Supervising(Program):
         elif what == "produce":
             self._produced += 1
             Producing(self, made, self.random, self._produced).run()
-        elif what == "adopt":  # which tries replicas again that are down
-            self._adopting = True
-            try:
-                made.adopt(timeout=CALL_S)
-            finally:
-                self._adopting = False
-                self.failed.clear()
+        elif what == "adopt":
+            made.adopt(timeout=CALL_S)
         else:
             with made.consumer(timeout=CALL_S) as consumer:
                 for record in itertools.islice(consumer, READ_MAX):
@@ -441,6 +462,7 @@ class SimQuorum(LocalQuorum):
     """A quorum as a program runs it, whose processes and disks are simulated."""
 
     def __init__(self, program: Supervising) -> None:
+        self._program = program
         self._processes = self._storage = program.host
         self._spare = Spare(program.host)
         program.quorum = self
@@ -449,6 +471,19 @@ class SimQuorum(LocalQuorum):
     @property
     def _host(self) -> Any:
         return self._processes
+
+    def _config(self, id: int) -> NodeConfig:
+        (place,) = self._program.world.machine(id).endpoints
+        return structs.replace(super()._config(id), listeners=[ListenerConfig(*place)])
+
+    def _adopt(self, timeout: float) -> None:
+        """Have replicas tried again that are down, by who knows."""
+        self._program._adopting = True
+        try:
+            super()._adopt(timeout)
+        finally:
+            self._program._adopting = False
+            self._program.failed.clear()
 
     def vanish(self) -> None:
         """Be gone with the process: nothing is closed, and nobody is told."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
-from kraftfast.log.small_files.directory import LogOptions, MetaProperties, format_directory
+from kraftfast.log.small_files.directory import (
+    META,
+    LogOptions,
+    MetaProperties,
+    format_directory,
+    read_meta,
+)
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.sim.machines.clock import Clock
 from kraftfast.sim.machines.disk import SimDisk
@@ -76,6 +83,7 @@ class Machine:
         self.starting = False
         self.may_start = True
         self.formats = 0
+        self._named: dict[int, ReplicaKey] = {}
         first = first_voters(self.settings)
         self.voters = first if self.settings.kraft_version == 0 else VoterSet()
         self.bootstrap = None
@@ -137,8 +145,30 @@ class Machine:
         options = LogOptions(self.settings.durability)
         format_directory(cast("Disk", self.disk), self.path, meta, options, first)
 
+    def lose_disk(self, keeps_files: bool) -> None:
+        """Have nothing a replica could start by, until a program of its host formats it anew.
+
+        ``keeps_files``: all else of its directory is there.
+        """
+        if keeps_files:
+            self.disk.unlink(os.path.join(self.path, META))
+        else:
+            self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
+            self.disk.make_directory(os.path.dirname(self.path))
+        self.bootstrap = None
+        self.rotten, self.damaged_end = False, -1
+
+    def take_key(self) -> None:
+        """Be the replica that a program has formatted here. Raises NotFormatted."""
+        id = read_meta(cast("Disk", self.disk), self.path).directory_id
+        if id != self.key.directory_id:
+            self.formats += 1
+            self.key = self._named[self.formats] = ReplicaKey(self.id, id)
+
     def key_of(self, format: int) -> ReplicaKey:
         """Return the replica that it held after so many formats."""
+        if format in self._named:
+            return self._named[format]
         return ReplicaKey(self.id, bytes([64 + self.id, format]) * 8)
 
     def directories(self) -> list[bytes]:

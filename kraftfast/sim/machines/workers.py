@@ -232,6 +232,8 @@ class WorkerProcess(Program):
             ReplicaDirectory(machine.disk, machine.path)  # type: ignore[arg-type]
             raise AssertionError(f"D15: the directory of {machine.id} is not held")
         try:
+            if supervising is not None and supervising.lost is machine:
+                machine.take_key()
             self.replica = self.world.open_replica(machine, self)
         except KraftfastError as error:
             self.fails_by(error)
