@@ -16,12 +16,11 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
 from kraftfast.link.kernel import THREADS
-from kraftfast.log.disk import Disk, NewFile
+from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.background import Background
 from kraftfast.node.host import LocalHost
-from kraftfast.node.snapshots import replica_snapshots
 from kraftfast.node.snapshots.replica_snapshots import Download, Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
@@ -499,27 +498,3 @@ def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:
     finally:
         beside.close()
     beside.tell(lambda: None)  # nobody looks any more
-
-
-def test_a_snapshot_is_put_on_disk_as_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """L5: one sync of all of it may take longer than its leader keeps it for the next request."""
-    monkeypatch.setattr(replica_snapshots, "UNSYNCED_BYTES_MAX", 1000)
-    data = made(tmp_path)
-    synced: list[int] = []
-    sync = NewFile.sync
-
-    def note(self: NewFile) -> None:
-        synced.append(self.size)
-        sync(self)
-
-    monkeypatch.setattr(NewFile, "sync", note)
-    (tmp_path / "ours").mkdir()
-    download = Download(Disk(), str(tmp_path / "ours"), ID, "")
-    for at in range(0, len(data), 400):
-        last = at + 400 >= len(data)
-        assert download.take(at, data[at : at + 400], last) == ""
-        assert last or at + 400 - max(synced, default=0) < 1000
-    assert download.whole and synced[-1] == len(data) and len(synced) > 3
-    download.drop()
