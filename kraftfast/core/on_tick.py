@@ -48,6 +48,7 @@ from kraftfast.core.replication.fetching import (
     fetch_due_ms,
     fetch_next,
     retry_later,
+    show_life,
     update_stream,
 )
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
@@ -237,10 +238,12 @@ def keep_alive_due_ms(state: ReplicaState, follower: Follower) -> int:
 
 
 def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Send a keep-alive: a Fetch waits for log space here, which is no silence of the leader."""
+    """Send a keep-alive: an answer waits for the disk here, which is no silence of the leader."""
     follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
     if follower.stream:
         update_stream(state, follower)
+    elif follower.download is not None:
+        show_life(state, now_ms)
 
 
 # --- prospective, candidate -------------------------------------------------------------------
@@ -478,5 +481,5 @@ TIMERS: dict[type, Timers] = {
 }
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
 """Of a follower that waits for room in its log."""
-BUSY = timers()
+BUSY = timers(Timer(keep_alive_due_ms, keep_alive))
 """Of a follower that writes a snapshot: no silence of the leader is heard."""

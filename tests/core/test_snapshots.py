@@ -148,6 +148,53 @@ def test_a_snapshot_that_cannot_be_put_in_place_is_not_fetched_at_once_again() -
     assert pauses == sorted(pauses) and max(pauses) <= DOWNLOAD_PAUSE_MS_MAX + FETCH_MAX_WAIT_MS
 
 
+def sent_by(effects: list) -> list:
+    """The requests among these effects."""
+    return [each.request for each in effects if isinstance(each, fx.Send)]
+
+
+def test_who_writes_a_snapshot_is_not_silent() -> None:
+    """L5: a sync and a check of all of it take seconds, and a leader without its majority resigns.
+
+    What is answered changes nothing.
+    """
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place, now_ms = OffsetAndEpoch(30, 4), 20
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), now_ms)
+    for _ in range(4):
+        assert it.deadline_ms == now_ms + FETCH_MAX_WAIT_MS
+        now_ms = it.deadline_ms
+        (sent,) = sent_by(it.step(ev.Tick(), now_ms))
+        assert isinstance(sent, msg.FetchRequest) and sent.fetch_offset == 10
+        assert not answered(it, now_ms + 1, high_watermark=41, snapshot_id=place)
+    it.step(ev.Tick(), it.deadline_ms)  # one is under way when it is done
+    effects = it.step(ev.SnapshotWritten(place, 10), now_ms)
+    assert effects == [fx.InstallSnapshot(place, 1)]
+    (sent,) = sent_by(it.step(ev.SnapshotInstalled(place, VoterHistory()), now_ms))
+    assert (sent.fetch_offset, sent.last_fetched_epoch) == (30, 4)
+    it.check_invariants()
+
+
+def test_a_slice_follows_the_answer_to_a_sign_of_life() -> None:
+    """Only one Fetch is under way: what was written meanwhile goes on behind it."""
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place = OffsetAndEpoch(30, 4)
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=20, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
+    assert sent_by(it.step(ev.Tick(), 20 + FETCH_MAX_WAIT_MS))
+    assert not it.step(ev.SnapshotWritten(place, 10), 600)
+    (sent,) = sent_by(answered(it, 610, high_watermark=41, snapshot_id=place))
+    assert isinstance(sent, msg.FetchSnapshotRequest) and sent.position == 10
+    it.check_invariants()
+
+
 # covers: testVoterSetsWithStaticVoters, testStaticVotersIgnoredWithBootstrapSnapshot
 # covers: KRaftControlRecordStateMachineTest.testEmptyPartition
 # covers: KRaftControlRecordStateMachineTest.testUpdateWithEmptySnapshot

@@ -222,6 +222,28 @@ def test_which_boot_a_memory_log_was_last_written_under(tmp_path: Path) -> None:
     directory.close()
 
 
+def test_a_boot_id_that_stands_takes_no_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that was killed on a full disk could not start, nor give up what would make room:
+    the file was written anew at each start."""
+    Home(tmp_path, durability="memory")
+    directory = ReplicaDirectory(Disk(), str(tmp_path))
+    directory.write_boot_id("boot-1")
+    synced: list[str] = []
+
+    def full(*_: object) -> None:
+        raise DiskFull("no space left: the test has used it up")
+
+    monkeypatch.setattr(directory.disk, "replace_file", full)
+    monkeypatch.setattr(directory.disk, "sync_directory", synced.append)
+    directory.write_boot_id("boot-1")
+    assert synced == [str(tmp_path)], "a start that was killed may have named it just now"
+    with pytest.raises(DiskFull):
+        directory.write_boot_id("boot-2")
+    directory.close()
+
+
 # --- the seam itself ---
 
 

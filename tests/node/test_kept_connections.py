@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.link.hello import Hello, encode_hello
+from kraftfast.link.memory_file import send_with_fds
 from kraftfast.node.rings import local_door
 from kraftfast.node.rings.slots import Slots
 from kraftfast.wire import frame
@@ -96,3 +97,17 @@ def test_a_request_without_sense_ends_its_connection(replica: Inside) -> None:
         sock.send(encode_hello(Hello(kind="request", args="?", again=True)))
         assert replica.message(sock) == b""
     assert not replica.loop.door.keeping and not +replica.loop.door.slots.shares
+
+
+def test_files_that_come_with_nothing_else_are_closed(replica: Inside, tmp_path: Path) -> None:
+    """An empty message ends a kept connection, and may carry descriptors: each stayed open."""
+    path = tmp_path / "theirs"
+    with open(path, "wb") as file:
+        for _ in range(3):
+            with replica.local() as sock:
+                sock.send(request(0, again=True))
+                replica.message(sock)
+                send_with_fds(sock, b"", [file.fileno()] * 8)
+                replica.until(lambda: not replica.loop.door.strangers)
+    assert path.resolve() not in [fd.resolve() for fd in Path("/proc/self/fd").iterdir()]
+    assert not +replica.loop.door.slots.shares

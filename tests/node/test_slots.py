@@ -13,10 +13,12 @@ import pytest
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
-from kraftfast.node.rings import slots
+from kraftfast.node.rings import intake, slots
 from kraftfast.node.rings.slots import Slots
-from tests.node.inside import Inside
+from kraftfast.record.pure import encode_batch, values_to_records
+from tests.node.inside import Inside, attached
 
+BATCH = 16
 FEW = {"stranger": 8, "producer": 8, "watch": 8, "request": 8, "query": 8}
 
 
@@ -164,3 +166,26 @@ def test_which_are_the_last(monkeypatch: pytest.MonkeyPatch, open_max: int, firs
     monkeypatch.setattr(slots, "descriptors", lambda: open_max)
     assert slots.is_kept(first) == (open_max > 0) and not slots.is_kept(first - 1)
     assert slots.for_clients() == {64: 32, 1024: 512, 20_000: 19_488, -1: -1}[open_max]
+
+
+def test_a_producer_without_a_window_is_cut_off(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused takes no room in the log, and gives its room in the ring back at once.
+
+    Answers that wait behind a commit were kept without a bound (I25).
+    """
+    monkeypatch.setattr(intake, "RUNS_MAX", 20)
+    bell = OwnDoorbell()
+    link = attached(replica, bell, "producer")
+    records = values_to_records([b"value"], 0)
+    link.out.send(BATCH, bytes(16) + encode_batch(records))
+    unknown = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=1)
+    for _ in range(40):
+        assert link.out.send(BATCH, bytes(16) + unknown)
+    link.out.publish()
+    link.bell.ring()
+    replica.until(lambda: not replica.loop.door.producers)
+    assert "more than 20 answers" in replica.lines[-1]
+    link.close()
+    bell.close()

@@ -12,6 +12,7 @@ import kraftfast
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.node.snapshots.replica_snapshots import Download
 from kraftfast.record.batch import BatchView
 from kraftfast.sim.require import Violation
 from kraftfast.testing import simulated
@@ -227,3 +228,31 @@ def test_a_package_is_needed() -> None:
     )
     last = done.stderr.strip().splitlines()[-1]
     assert "pip install 'kraftfast[sim]'" in last and "HostUnsupported" in last
+
+
+@pytest.mark.parametrize("seconds", [2, 20])
+def test_a_snapshot_that_takes_long_to_be_checked_is_had(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader heard nothing from the one voter that it needed, and resigned. When it was elected
+    again the download began anew, and so on: two of three voters committed nothing (L1, L5)."""
+    quorum = simulated(1, state_machine=Kept, snapshot_bytes=4_000, retention_bytes=8_000)
+    late, gone = followers(quorum)
+    quorum.kill(late, restart=False)
+    for number in range(30):
+        quorum.append_wait(bytes(1_000), keys=[b"%d" % number])
+    quorum.advance(3_000)
+    quorum.kill(gone, restart=False)
+    take = Download.take
+
+    def slow(self: Download, position: int, data: bytes, last: bool) -> str:
+        refusal = take(self, position, data, last)
+        if last:
+            quorum._process(late).host.threads.sleep(seconds)
+        return refusal
+
+    monkeypatch.setattr(Download, "take", slow)
+    quorum.start(late)
+    append = quorum.append(b"", keys=[b"last"])
+    quorum.wait(lambda: append.is_acknowledged, timeout_ms=60_000)
+    assert quorum.machine(late).restored

@@ -67,6 +67,18 @@ def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) ->
     state.effects.append(Send(state.leader_id, correlation, request))
 
 
+def show_life(state: ReplicaState, now_ms: int) -> None:
+    """Send a Fetch of whose answer nothing is wanted: this replica writes the leader's snapshot.
+
+    A leader that does not hear a majority resigns. The next one would begin the download anew, and
+    come to the same end: a snapshot that takes long to be checked would never be had (L5).
+    """
+    leader_id = state.leader_id
+    if state.peers.fetching is None and state.peers.is_ready(leader_id, now_ms):
+        correlation = state.peers.sent(leader_id, now_ms, is_fetch=True)
+        send_fetch(state, leader_id, correlation, fetch_request(state, 0, False))
+
+
 def choose_target(state: ReplicaState, now_ms: int) -> int | None:
     """Return the leader; while it is unknown or silent, any bootstrap server, at random."""
     peers = state.peers

@@ -39,7 +39,7 @@ class Follower:
     leader_high_watermark: int = -1  # as the leader last told, -1 if unknown
     stream: int = 0  # the open stream, 0 for none
     stream_deadline_ms: int = NEVER_MS  # given up if nothing came on it until then
-    # while the log has no room: when the leader is told again that we live
+    # while the log has no room, or a snapshot is written: when the leader is told that we live
     update_at_ms: int = NEVER_MS
     membership_at_ms: int = NEVER_MS  # when its entry in the voter set is looked at again
     membership_correlation: int = 0  # of the request about it that went to the leader, 0 for none

@@ -98,6 +98,7 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
         state.fetch_failures = 0
         state.ask_others = False
+        follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
         write_slice(state, follower.download, event)
 
 

@@ -277,17 +277,25 @@ class ReplicaDirectory:
 
     def left_in_memory(self, boot_id: str) -> bool:
         """Return whether a ``memory`` log was lost with the page cache: new boot, unclean close."""
+        return self._stored_boot_id() not in (None, boot_id)
+
+    def _stored_boot_id(self) -> str | None:
         try:
-            stored = self.disk.read_file(os.path.join(self.path, BOOT_ID)).decode(
-                "ascii", "replace"
-            )
+            stored = self.disk.read_file(os.path.join(self.path, BOOT_ID))
         except FileNotFoundError:
-            return False
-        return stored != boot_id
+            return None
+        return stored.decode("ascii", "replace")
 
     def write_boot_id(self, boot_id: str) -> None:
-        """Write it, durably before the first acknowledgement from memory."""
-        self.disk.replace_file(os.path.join(self.path, BOOT_ID), boot_id.encode("ascii"))
+        """Write it, durably before the first acknowledgement from memory.
+
+        Where it stands already no space is needed: a full disk must not keep a killed replica from
+        starting, which may have what to give up.
+        """
+        if self._stored_boot_id() == boot_id:
+            self.disk.sync_directory(self.path)  # a start that was killed may have named it
+        else:
+            self.disk.replace_file(os.path.join(self.path, BOOT_ID), boot_id.encode("ascii"))
 
     def clear_boot_id(self) -> None:
         """Remove it: after a clean close everything is on disk whatever the durability."""

@@ -30,6 +30,7 @@ cdef extern from "flusher.h":
 
 cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full ring
+RUNS_MAX = 1 << 16  # I25: of one producer; twice the batches of the widest window
 
 
 cdef class Run:
@@ -150,7 +151,15 @@ cdef class RingProducer:
         run.first_batch, run.batches = self.taken, batches
         run.error, run.end_offset = error, end_offset
         self.taken += batches
+        self._wait(run)
+
+    cdef int _wait(self, Run run) except -1:
+        """Keep what is to be answered later. A producer without a window is cut off: what is
+        refused takes no room in its ring, nor in the log."""
         self.runs.append(run)
+        if len(self.runs) > RUNS_MAX and self.cut_off is None:
+            self.cut_off = f"it waits for more than {RUNS_MAX} answers"
+        return 0
 
     cdef _answer_refused(self):
         """Report refused batches, as soon as everything before them is resolved."""
@@ -269,7 +278,7 @@ cdef class RingProducer:
             run.base_offset, run.end_offset = known.original_offset, known.original_end
             run.appended_ns = kf_now_ns()
             self.taken += 1
-            self.runs.append(run)
+            self._wait(run)
 
     cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
                            Stats stats) except -1:
@@ -281,7 +290,7 @@ cdef class RingProducer:
             run.base_offset, run.end_offset = base, end
             run.appended_ns = kf_now_ns()
             self.taken += batches
-            self.runs.append(run)
+            self._wait(run)
             stats.add(W_BATCHES, batches)
             stats.add(W_RECORDS, end - base)
         return end

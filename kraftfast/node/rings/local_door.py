@@ -135,6 +135,7 @@ class LocalDoor:
         try:
             data, fds = self.local.receive(sock, HELLO_BYTES_MAX)
             if stranger.kept and not data:
+                close_all(fds, self.local)  # an empty message may carry some
                 sock.close()  # nothing more is asked
                 return
             self._let_in(sock, data, fds, stranger.pid)

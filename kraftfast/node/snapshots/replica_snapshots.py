@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     Controls = list[KRaftVersion | KRaftVoters]
 
 SLICE_MS_MAX = 30_000
+UNSYNCED_BYTES_MAX = 8 * 1024 * 1024
+"""Of a snapshot on its way here. A leader keeps it for a minute after the last slice was asked for
+(``core/snapshots/leases.py``), and on a slow disk one sync of all of it may take longer."""
 
 
 def is_trim(header: SnapshotHeader) -> bool:
@@ -69,6 +72,7 @@ class SnapshotDraft:
 
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
+    # _synced: bytes of the file that are on disk.
 
     def __init__(
         self, disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch, trim_refusal: str
@@ -77,6 +81,7 @@ class SnapshotDraft:
         self.file: NewFile | None = None
         self.history: list[tuple[int, KRaftVersion | KRaftVoters]] = []
         self.whole = False
+        self._synced = 0
         self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
 
     def take(self, position: int, data: bytes, last: bool) -> str:
@@ -88,6 +93,9 @@ class SnapshotDraft:
             if position != self.file.size:
                 return f"a slice from byte {position} on, where {self.file.size} are written"
             self.file.write(data)
+            if self.file.size - self._synced >= UNSYNCED_BYTES_MAX:
+                self.file.sync()
+                self._synced = self.file.size
             if last:
                 snapshot_files.finish_part(self._disk, self.file)
                 self._check()
