@@ -9,11 +9,11 @@ that is slower than the leader appends must not keep the whole log; a faster one
 back to each new snapshot (L5). The part that is kept shrinks with each look that renews the lease.
 
 Bounds: one lease per replica, ``SNAPSHOT_LEASES_MAX`` in all. A lease ends a minute after the last
-slice that advanced; once the replica reads the log, when it has not come nearer to its end for
-twice as long as it took to get there, a minute at most; ``SNAPSHOT_LEASE_MS_MAX`` after it began,
-when the replica has caught up with the log, with the leadership, or when the disk is full
-(``RetentionDue.urgent``). While there is one, a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots
-makes no more.
+slice that advanced, or as long after it as it took to get there; once the replica reads the log,
+when it has not come nearer to its end for twice as long as it took to get there, a minute at most;
+``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the log, with the
+leadership, or when the disk is full (``RetentionDue.urgent``). While there is one, a leader that
+has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Lease(Struct, eq=False):
 
     def end_ms(self, reads: bool) -> int:
         """Return when this lease ends unless it is renewed; ``reads``: the log, no more slices."""
-        end_ms = self.renewed_ms + limits.SNAPSHOT_GRACE_MS
+        took_ms = self.renewed_ms - self.begun_ms  # as long as that its check may take (L5)
+        end_ms = self.renewed_ms + max(limits.SNAPSHOT_GRACE_MS, took_ms)
         if reads:
             grace_ms = 2 * (self.reading_ms - self.begun_ms)  # it comes nearer answer by answer
             end_ms = self.gained_ms + min(limits.SNAPSHOT_GRACE_MS, grace_ms)
