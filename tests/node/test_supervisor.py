@@ -25,6 +25,7 @@ from kraftfast.node.processes.launching import Launch, Sibling
 from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.telling import tell
+from kraftfast.node.storage.held_directory import HeldDirectory
 from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
@@ -329,3 +330,20 @@ def test_a_worker_that_says_nothing_yet_is_listened_to_later(tmp_path: Path) -> 
         theirs.close()
         assert not worker.heard()
         assert worker.deaf
+
+
+def test_one_that_cannot_be_added_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory was held as long as the caller kept the error: a second try was refused."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    found = Supervisor([])
+    monkeypatch.setattr(supervisor, "Launch", refuse)
+    with pytest.raises(OutOfResources) as told:
+        found.add(NodeConfig(1, str(tmp_path), []), TIMEOUT_S)
+    HeldDirectory().take(str(tmp_path)).release()
+    assert told.value.__traceback__ is not None and not found.workers
+    found.close()

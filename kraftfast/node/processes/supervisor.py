@@ -285,8 +285,12 @@ class Supervisor:
         worker = Worker(config, self._host)
         with self._lock:
             self._check_open()
-            with refusals():
-                worker.start()
+            try:
+                with refusals():
+                    worker.start()
+            except BaseException:
+                worker.held.release()
+                raise
             self.workers[config.node_id] = worker
             self._wake()
         try:
