@@ -377,7 +377,7 @@ class Node:
         self.metrics.tend(now_ms)
         self.snapshots.tend()
         self.retention.tend(now_ms)
-        self.uncertainty.tend(self.core)
+        self.uncertainty.tend(self.core, now_ms)
         self.floor.tend(self.core, now_ms, self.background.ask)
 
     def _go_on_copying(self, now_ms: int) -> None:

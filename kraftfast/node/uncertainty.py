@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from kraftfast.errors import DiskFull
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 
 if TYPE_CHECKING:
     from kraftfast.core.replica import Replica
     from kraftfast.log.small_files.directory import ReplicaDirectory
     from kraftfast.types import OffsetAndEpoch
+
+RETRY_MS = 1_000
+"""Until a mark that found no room is written again."""
 
 
 class Uncertainty:
@@ -24,6 +28,7 @@ class Uncertainty:
         self.in_memory = directory.options.durability == "memory"
         self.memory_lost = self.in_memory and directory.left_in_memory(boot)
         self.phantom_tail: OffsetAndEpoch | None = None
+        self._retry_at_ms = 0
 
     def opened(self, phantom_tail: OffsetAndEpoch | None) -> None:
         """Note that the log is open: from now on it may be acknowledged from memory."""
@@ -31,17 +36,24 @@ class Uncertainty:
         if self.in_memory and not self.memory_lost:
             self.directory.write_boot_id(self.boot)
 
-    def tend(self, core: Replica) -> None:
-        """Forget what was in doubt once the core has."""
+    def tend(self, core: Replica, now_ms: int) -> None:
+        """Forget what was in doubt once the core has.
+
+        On a full disk the mark of a lost memory stays until there is room: until then another start
+        is in doubt again, which is safe (D25).
+        """
         if not self.memory_lost and self.phantom_tail is None or core.in_doubt:
             return
         if self.phantom_tail is not None:
             self.directory.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
             self.directory.disk.sync_directory(self.directory.path)
             self.phantom_tail = None
-        if self.memory_lost:
-            self.memory_lost = False
-            self.opened(None)
+        if self.memory_lost and now_ms >= self._retry_at_ms:
+            try:
+                self.directory.write_boot_id(self.boot)
+                self.memory_lost = False
+            except DiskFull:
+                self._retry_at_ms = now_ms + RETRY_MS
 
     def closed(self) -> None:
         """Note that everything is on disk, whatever the durability."""

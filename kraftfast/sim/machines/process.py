@@ -303,7 +303,7 @@ class Process(Node):
 
     def settle_doubt(self) -> None:
         """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
-        self.uncertainty.tend(self.core)
+        self.uncertainty.tend(self.core, self.now_ms())
         if not self.core.in_doubt:
             self.machine.memory_in_doubt = False
 
