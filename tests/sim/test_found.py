@@ -201,3 +201,9 @@ def test_a_quorum_that_was_half_made_twice_is_made(seed: int) -> None:
     handlers did to its supervisor."""
     result = run_seed(seed, Settings.of_seed(seed, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_what_a_program_appended_as_the_world_healed_may_fail() -> None:
+    """Its connection was lost before; five rounds each met one more of those (an oracle's error)."""
+    result = run_seed(42_159, Settings.of_seed(42_159, short=True))
+    assert result["ok"], result["violation"]
