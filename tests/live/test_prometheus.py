@@ -157,7 +157,9 @@ def test_prometheus_scrapes_three_replicas(quorum: LocalQuorum, tmp_path: Path) 
     with ExitStack() as undo:
         targets = []
         for place in quorum.directories.values():  # as three servers do it
-            metrics = undo.enter_context(MetricsProcess(place, ("127.0.0.1", 0), print))
+            metrics = undo.enter_context(
+                MetricsProcess(place, ("127.0.0.1", 0), lambda *_, **__: None)
+            )
             metrics.start()
             targets.append(metrics.address)
         producer = undo.enter_context(quorum.producer())

@@ -204,6 +204,6 @@ def test_a_quorum_that_was_half_made_twice_is_made(seed: int) -> None:
 
 
 def test_what_a_program_appended_as_the_world_healed_may_fail() -> None:
-    """Its connection was lost before; five rounds each met one more of those (an oracle's error)."""
+    """Its connection was lost before; five rounds each met one more (an error of the oracle)."""
     result = run_seed(42_159, Settings.of_seed(42_159, short=True))
     assert result["ok"], result["violation"]
