@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench import histograms, load, report
+from kraftfast.bench import callers, histograms, load, report
+from kraftfast.bench.beside import Beside
 from kraftfast.bench.inputs import Checker
 from kraftfast.bench.load import Run
 from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
-from kraftfast.bench.producing import TogetherChecker, append_together
+from kraftfast.bench.producing import NUMBER_BITS, Together, TogetherChecker, append_together
 from kraftfast.bench.samples import Sampler
 from kraftfast.bench.sustained import (
     Cost,
@@ -57,13 +58,20 @@ class Drive:
     """A load on a quorum through one producer; ``asked`` are the options of the command."""
 
     # views: a reader of the counters of each replica, by id. others: what producers in processes of
-    # their own used. handed_over: by each of those. total: handed over by all, so far.
+    # their own used. handed_over: by each of several. total: handed over by all, so far. beside:
+    # what else is connected.
 
     def __init__(
-        self, quorum: Any, producer: Any, rows: Any, views: dict[int, Any], asked: dict[str, Any]
+        self,
+        quorum: Any,
+        producer: Any,
+        rows: Any,
+        views: dict[int, Any],
+        asked: dict[str, Any],
+        beside: Beside | None = None,
     ) -> None:
         self.quorum, self.producer, self.rows = quorum, producer, rows
-        self.views, self.asked = views, asked
+        self.views, self.asked, self.beside = views, asked, beside or Beside()
         self.bounds = asked["count"], asked["seconds"]
         self.others: list[Cost] = []
         self.handed_over: dict[int, int] = {}
@@ -99,20 +107,48 @@ class Drive:
         sampler.write(self.asked["samples"])
         return done, {}
 
-    def _together(self) -> Measured:
-        producers, (count, seconds) = self.asked["producers"], self.bounds
+    def _each(self) -> int | None:
+        """Return how many records each of several producers or callers appends; None: no bound."""
+        count = self.bounds[0]
+        return None if count is None else max(1, count // int(self.asked["producers"]))
+
+    def _together(self, waits: bool = False) -> Measured:
+        producers = self.asked["producers"]
         names = ("batch_bytes", "window", "compression", "compression_level", "record_size")
         settings = {name: self.asked[name] for name in names} | {
             "json": self.asked["values"] == "json",
-            "count": None if count is None else max(1, count // producers),
-            "seconds": seconds,
+            "count": self._each(),
+            "seconds": self.bounds[1],
+            "producers": producers,
+            "waits": waits,
         }
         done, self.producer, self.others, self.handed_over = append_together(
             where(self.quorum, self.asked), producers, settings
         )
-        return done, {"producers": producers, "processes": len(self.views) + 1 + producers}
+        return done, {"processes": len(self.views) + 1 + producers}
+
+    def _called(self) -> Measured:
+        """Have several callers wait for each record: processes, threads or tasks."""
+        kind, producers = self.asked["callers"] or callers.KINDS[0], self.asked["producers"]
+        more: dict[str, Any] = {}
+        if kind == "processes":
+            done, more = self._together(waits=True)
+        else:
+            found = callers.callers(self.rows, [at << NUMBER_BITS for at in range(producers)])
+            bounds = self._each(), self.bounds[1]
+            if kind == "threads":
+                done = callers.with_threads(self.producer, found, *bounds)
+            else:
+                settings = {name: self.asked[name] for name in ("batch_bytes", "window")}
+                done, told = callers.with_tasks(self.quorum, settings, found, *bounds)
+                self.producer = Together([told])
+            self.handed_over = {at: each.done for at, each in enumerate(found)}
+        call_us = 1e6 * done.seconds * producers / max(done.records, 1)
+        return done, more | {"callers": kind, "call_mean_us": round(call_us, 1)}
 
     def _latency(self) -> Measured:
+        if self.asked.get("callers") or self.asked.get("producers", 1) > 1:
+            return self._called()
         if not self.asked.get("samples"):
             return load.one_outstanding(self.producer, self.rows, *self.bounds), {}
         sampler = Sampler(self.views)
@@ -149,6 +185,7 @@ class Drive:
     def _observed(self, run: Callable[[], Measured]) -> Measured:
         """Run a load; add what it cost, the machine's state, and the histograms of all stages."""
         before, spent = self.quorum.statuses(), costs(self.quorum)
+        spent_beside = self.beside.costs()
         loads, stolen_s = os.getloadavg(), machine_stolen_s()
         counted = histograms.Counted(self.views, self.producer)
         done, more = run()
@@ -160,6 +197,7 @@ class Drive:
             id not in after or after[id]["pid"] != status["pid"] for id, status in before.items()
         )
         cpu_s = cpu_s_per_million(used, done.handed_over)
+        used += costs_since(spent_beside, self.beside.costs())
         flushes = sum(replica.flushes for replica in report.replicas(before, after))
         line: dict[str, Any] = {
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from kraftfast.bench import report, verify
+from kraftfast.bench import beside, report, retained, verify
 from kraftfast.bench.drives import Drive, watched
 from kraftfast.errors import InvalidOption
 from kraftfast.limits import SEGMENT_BYTES_MAX
@@ -18,6 +18,8 @@ BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 16
 SLACK_BYTES = 32 * MIB
 LATENCY_PREPARE_BYTES = 32 * MIB
+GROWN = ("observers", "connections", "retained_producers")
+"""Options that say what else a quorum has to bear; 0 where a command has none of them."""
 
 
 def kept_bytes(asked: dict[str, Any]) -> int:
@@ -58,6 +60,7 @@ def measure(
     ``prepare_bytes`` of log prepared. ``around``: called with the quorum and the producer; what it
     returns is entered while the load runs.
     """
+    retained.append_once_each(quorum, asked.get("retained_producers", 0))
     names = ("batch_bytes", "window", "compression", "compression_level")
     settings = {name: asked[name] for name in names}
     with (
@@ -65,9 +68,10 @@ def measure(
         watched(quorum) as views,
     ):
         first_offset = end_of(quorum)
-        drive = Drive(quorum, producer, rows, views, asked)
-        with nullcontext() if around is None else around(quorum, producer):
-            measured = list(drive.run(mode))
+        with beside.connected(quorum, asked) as others:
+            drive = Drive(quorum, producer, rows, views, asked, others)
+            with nullcontext() if around is None else around(quorum, producer):
+                measured = list(drive.run(mode))
         end_offset = end_of(quorum)
         _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker)
         kept_from = max(view["log_start_offset"] for view in views.values())
@@ -80,6 +84,9 @@ def measure(
         "retention_mib": asked["retention"],
         "verified_records": end_offset - max(first_offset, kept_from),
         "filesystem": filesystem_of(next(iter(quorum.directories.values()))),
+        "producers": asked.get("producers", 1),
+        **{name: asked.get(name, 0) for name in GROWN},
+        **others.told,
     }
     lines = []
     for run, more in measured:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench import load
+from kraftfast.bench import callers, load
 from kraftfast.bench.children import Child, wait_for_line
 from kraftfast.bench.inputs import DIFFER, NUMBER_BYTES, Checker, Rows
 from kraftfast.bench.load import Latency, Run, percentiles
@@ -60,7 +60,8 @@ def append_together(
     """Have so many processes append at once to what ``kraftfast.connect(where)`` reaches.
 
     Returns the run, what was measured, what each process used, and how many records each handed
-    over. ``settings``: as :func:`main` takes them. The clock runs from when all of them are warm.
+    over. ``settings``: as :func:`main` takes them; ``waits``: each record is waited for. The clock
+    runs from when all of them are warm.
     Raises KraftfastError where one fails, TimedOut.
     """
     seconds = settings["seconds"] or 0.0
@@ -156,7 +157,12 @@ def main(where: str, number: int, settings: dict[str, Any]) -> None:
             began.append(time.monotonic())
 
         bounds = settings["count"], settings["seconds"]
-        run = load.throughput(producer, rows, *bounds, warm=warm)
+        if settings["waits"]:
+            (caller,) = callers.callers(rows, [number << NUMBER_BITS])
+            warm_up = callers.warm_up_of(settings["producers"])
+            run = callers.alone(producer, caller, warm_up, *bounds, warm)
+        else:
+            run = load.throughput(producer, rows, *bounds, warm=warm)
         told = {
             "began": began[0],
             "ended": time.monotonic(),

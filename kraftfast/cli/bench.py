@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 WINDOW = 32
 LOAD_WINDOW = 64
 SUSTAINED_PREPARE_MIB = 64.0
+CALLERS = ("processes", "threads", "tasks")
+"""Of ``kraftfast.bench.callers``, which a command that measures nothing need not import."""
+SHARED_WINDOW = 64
 LATENCY_FIXED: dict[str, Any] = {
     "window": 1,
     "batch_bytes": 64 * 1024,
@@ -55,13 +58,14 @@ def check_load(asked: dict[str, Any]) -> None:
         raise click.UsageError("--total or --seconds, not both")
 
 
-def check_throughput(asked: dict[str, Any]) -> None:
-    """As :func:`check_load`, for ``throughput``."""
+def check_together(asked: dict[str, Any]) -> None:
+    """As :func:`check_load`, for what has ``--producers``."""
     check_load(asked)
-    if asked["producers"] == 1:
+    if asked["producers"] == 1 and not asked.get("callers"):
         return
     if asked["record_size"] < NUMBER_BYTES:
-        raise click.UsageError(f"--producers needs records of {NUMBER_BYTES} bytes, for a number")
+        flag = "--producers" if asked["producers"] > 1 else "--callers"
+        raise click.UsageError(f"{flag} needs records of {NUMBER_BYTES} bytes, for a number")
     if asked.get("samples"):
         raise click.UsageError("--samples belongs to one producer")
     if asked["retention"] is not None:
@@ -123,6 +127,13 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def burden_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what a quorum has to bear besides."""
+    for decorator in (options.retained_producers, options.connections, options.observers):
+        command = decorator(command)
+    return command
+
+
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that throughput and latency have in common."""
     decorators = [
@@ -141,11 +152,12 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@bench.command(cls=options.Checked, check=check_throughput)
+@bench.command(cls=options.Checked, check=check_together)
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
 @options.compression
+@burden_options
 @click.option(
     "--producers",
     type=click.IntRange(1, PRODUCERS_MAX),
@@ -162,11 +174,29 @@ def throughput(**asked: Any) -> None:
     measure("throughput", asked)
 
 
-@bench.command(cls=options.Checked, check=check_load)
+@bench.command(cls=options.Checked, check=check_together)
 @load_options
+@burden_options
+@click.option(
+    "--producers",
+    type=click.IntRange(1, PRODUCERS_MAX),
+    default=1,
+    show_default=True,
+    help="So many callers at once, each with one record outstanding.",
+)
+@click.option(
+    "--callers",
+    type=click.Choice(CALLERS),
+    help="What calls: processes with a producer each, or threads or asyncio tasks that share one "
+    "[processes, from 2 producers on].",
+)
 def latency(**asked: Any) -> None:
-    """Time from an append to its commit, one record outstanding."""
-    measure("latency", asked | LATENCY_FIXED)
+    """Time from an append to its commit, one record outstanding.
+
+    Of several callers: records per second of all, and how long a call took in the mean.
+    """
+    shared = {"window": SHARED_WINDOW} if asked["callers"] in ("threads", "tasks") else {}
+    measure("latency", asked | LATENCY_FIXED | shared)
 
 
 @bench.command(cls=options.Checked, check=check_sustained)
@@ -254,7 +284,7 @@ def scenario(
     ``asked``: by name, what ``scenario_options`` and those of the command take. ``around``: as of
     :func:`kraftfast.bench.measurement.measure`.
     """
-    from kraftfast.bench import measurement
+    from kraftfast.bench import beside, measurement
     from kraftfast.bench.inputs import Rows
     from kraftfast.cli.bench_quorum import quorum_of
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
@@ -263,6 +293,7 @@ def scenario(
         asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
     size, total = asked["record_size"], asked["total"]
     rows = Rows(None, size, json=asked["values"] == "json")
+    beside.check_descriptors(asked)
     refuse_without_space(asked["directory"], asked["voters"] * measurement.kept_bytes(asked))
     count = None if total is None else max(1, int(total * measurement.MIB) // size)
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None

@@ -17,6 +17,7 @@ TOTAL_MIB, CONSUME_TOTAL_MIB = 256.0, 64.0
 TIMES_MAX = 10_000
 MIB = 1 << 20
 BUSY_MAX = 1024
+SNAPSHOT_MIB_MAX = 4096
 
 
 def quorum_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,11 +63,11 @@ def place_for(asked: dict[str, Any], kept_mib: float = 0.0) -> Iterator[str]:
         yield place
 
 
-def started(place: str, asked: dict[str, Any]) -> Any:
+def started(place: str, asked: dict[str, Any], name: str = "quorum", **settings: Any) -> Any:
     """Start the quorum that is asked for, in ``place``."""
     from kraftfast.cli.bench_quorum import quorum_of
 
-    return quorum_of(os.path.join(place, "quorum"), asked)
+    return quorum_of(os.path.join(place, name), asked, **settings)
 
 
 def head(mode: str, asked: dict[str, Any], place: str) -> dict[str, Any]:
@@ -140,20 +141,39 @@ def consume(**asked: Any) -> None:
 @quorum_options
 @options.record_size
 @total(TOTAL_MIB)
+@options.retained_producers
+@click.option(
+    "--snapshot",
+    type=options.Number(0, SNAPSHOT_MIB_MAX),
+    metavar="MIB",
+    default=0,
+    show_default=True,
+    help="Then load a state of so many MiB from a snapshot, on every replica.",
+)
 def recover(**asked: Any) -> None:
     """How long a quorum takes until it can be read again: after a stop, and after kill -9 of all.
 
     Without records first: what processes and an election take. What is beyond that is the log's
-    part, from files that the page cache holds.
+    part, from files that the page cache holds. Then how long a consumer takes that begins at a
+    random offset, until it has the record.
     """
+    from functools import partial
+
     from kraftfast.bench import recovering
     from kraftfast.bench.inputs import Rows
 
     rows = Rows(None, asked["record_size"])
     count = max(1, int(asked["total"] * MIB) // rows.size)
-    with place_for(asked, asked["total"]) as place:
+    with place_for(asked, asked["total"] + 2 * asked["snapshot"]) as place:
         begin = head("recover", asked, place)
-        lines, problem = recovering.measure(lambda: started(place, asked), rows, count)
+        begin |= {"retained_producers": asked["retained_producers"]}
+        start, remembered = partial(started, place, asked), asked["retained_producers"]
+        lines, problem = recovering.measure(start, rows, count, remembered)
+        if asked["snapshot"] and not problem:
+            start = partial(started, place, asked, "state")
+            lines.append(recovering.from_snapshot(start, asked["snapshot"]))
+            if not lines[-1]["verified"]:
+                problem = "a replica does not have the state that it had"
     put([begin | line for line in lines], asked["as_json"], problem)
 
 
@@ -173,13 +193,18 @@ def start(**asked: Any) -> None:
 @click.command()
 @quorum_options
 @options.seconds("How long to look at it.", 20.0)
+@options.observers
+@options.connections
 def idle(**asked: Any) -> None:
     """What a quorum costs that does nothing: processor time, and memory beside its segments."""
+    from kraftfast.bench import beside
     from kraftfast.bench import idle as at_rest
 
+    beside.check_descriptors(asked)
     with place_for(asked) as place:
         line = head("idle", asked, place)
-        with started(place, asked) as quorum:
+        line |= {name: asked[name] for name in ("observers", "connections")}
+        with started(place, asked) as quorum, beside.connected(quorum, asked):
             line |= at_rest.measure(quorum, asked["seconds"])
     put([line], asked["as_json"])
 

@@ -30,6 +30,8 @@ UNITS = {
 }
 SIZE = re.compile(r"([0-9]{1,19})\s*([A-Za-z]*)")
 INT64_MAX = 2**63 - 1
+IDLE_CONNECTIONS_MAX = 20_000
+"""A client has about 28,000 ports for connections to one address, by Linux's defaults."""
 SECONDS_MAX = 1_000_000
 """Eleven days: more than anybody waits, and what every system call takes."""
 
@@ -109,11 +111,11 @@ class Directory(click.Path):
 class Voters(click.ParamType[Any]):
     """How many voters."""
 
-    name = "1|3|5"
+    name = "1|3|5|7"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if str(value) not in ("1", "3", "5"):
-            self.fail(f"{value!r} is not 1, 3 or 5", param, ctx)
+        if str(value) not in ("1", "3", "5", "7"):
+            self.fail(f"{value!r} is not 1, 3, 5 or 7", param, ctx)
         return int(value)
 
 
@@ -186,7 +188,7 @@ EXISTING = Directory(exists=True, path_type=str)
 
 
 def voters(help: str, default: int | None = None) -> Decorator:
-    """``--voters 1|3|5``"""
+    """``--voters 1|3|5|7``"""
     return click.option("--voters", type=Voters(), default=default, help=help)
 
 
@@ -276,6 +278,29 @@ def window(default: int) -> Decorator:
 def seconds(help: str, default: float) -> Decorator:
     """``--seconds S``"""
     return click.option("--seconds", type=SECONDS, default=default, show_default=True, help=help)
+
+
+observers = click.option(
+    "--observers",
+    type=click.IntRange(0, limits.OBSERVERS_MAX),
+    default=0,
+    show_default=True,
+    help="So many replicas without a vote fetch all records over TCP meanwhile.",
+)
+connections = click.option(
+    "--connections",
+    type=click.IntRange(0, IDLE_CONNECTIONS_MAX),
+    default=0,
+    show_default=True,
+    help="So many TCP connections to the leader send nothing meanwhile.",
+)
+retained_producers = click.option(
+    "--retained-producers",
+    type=click.IntRange(0, limits.PRODUCERS_MAX),
+    default=0,
+    show_default=True,
+    help="So many idempotent producers have appended before, and the replicas remember each.",
+)
 
 
 metrics_listen = click.option(

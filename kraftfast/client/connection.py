@@ -20,7 +20,8 @@ from kraftfast.wire.versions import CLIENT_VERSION, SERVED, negotiate, offered_v
 
 AT_ONCE = (
     "before it answered anything: it may have as many connections as it takes "
-    "(max.connections.per.ip, max.connections; connections_per_address_max of LocalQuorum)"
+    "(max.connections.per.ip, max.connections; LocalQuorum: connections_per_address_max, "
+    "connections_max)"
 )
 
 

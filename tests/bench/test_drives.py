@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kraftfast
-from kraftfast.bench import attaching, consuming, failover, load, recovering, starting
+from kraftfast.bench import attaching, consuming, failover, load, recovering, retained, starting
 from kraftfast.bench.drives import Drive, watched
 from kraftfast.bench.inputs import Rows
 from kraftfast.bench.load import Latency, Run
@@ -163,13 +163,46 @@ def test_recovering_kills_all_and_verifies(tmp_path: Path, monkeypatch: Any) -> 
     parts = [line["part"] for line in lines]
     assert parts == [
         "after a clean stop without records", "after a clean stop", "after kill -9 of all replicas",
+        "first record at a random offset",
     ]  # fmt: skip
+    assert lines[-1]["log_mib"] == lines[-2]["log_mib"] > 0 and lines[-1]["verified"]
+    assert lines[-1]["p50_us"] <= lines[-1]["p99_us"] <= lines[-1]["max_us"]
 
     def again() -> kraftfast.LocalQuorum:
         return kraftfast.LocalQuorum(tmp_path / "other", voters=1)
 
     lines, problem = recovering.measure(again, Others(None, 100), 1000)
     assert problem and len(lines) == 2 and not lines[-1]["verified"]
+
+
+def test_a_seek_to_another_record_is_an_error(quorum: kraftfast.LocalQuorum) -> None:
+    with quorum.producer() as producer:
+        offsets = producer.append_many([b"value"] * 10)
+    assert recovering.seek(quorum, offsets[0], offsets[-1] + 1)["seeks"] == recovering.SEEKS
+    with pytest.raises(CorruptLog, match="got another record first"):
+        recovering.seek(quorum, 0, 1)  # where the leader's own record stands
+
+
+def test_a_state_is_loaded_from_its_snapshot(tmp_path: Path) -> None:
+    def start(**settings: Any) -> kraftfast.LocalQuorum:
+        return kraftfast.LocalQuorum(tmp_path / "quorum", voters=3, **settings)
+
+    line = recovering.from_snapshot(start, 2)
+    assert line["part"] == "after a clean stop, from a snapshot" and line["verified"]
+    assert line["snapshot_mib"] >= 2 and line["took_s"] > 0
+    states = [path for path in tmp_path.rglob("*.checkpoint") if path.stat().st_size > 1 << 20]
+    assert len(states) >= 3, "each replica has one"
+
+
+def test_producers_that_appended_before_are_remembered(tmp_path: Path) -> None:
+    settings = retained.settings(100)
+    assert settings == {"producers_max": 172} and retained.settings(0) == {}
+    assert retained.settings(4096) == {"producers_max": 4096}
+    with kraftfast.LocalQuorum(tmp_path / "quorum", voters=1, **settings) as quorum:
+        retained.append_once_each(quorum, 100)
+        with quorum.consumer() as consumer:
+            ids = {batch.producer_id for batch in consumer.batches() if not batch.is_control}
+    assert len(ids) == 100 and min(ids) >= 0
 
 
 def test_what_was_committed_meanwhile_is_seen_from_outside(

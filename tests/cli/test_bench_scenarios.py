@@ -14,6 +14,7 @@ from hdrh.histogram import HdrHistogram
 
 import kraftfast
 from kraftfast.bench import failover
+from kraftfast.bench.inputs import RECORD_BYTES_MAX
 from kraftfast.errors import HostUnsupported
 from tests.cli.kit import fails, run
 
@@ -66,6 +67,50 @@ def test_several_producers(transport: str, tmp_path: Path) -> None:
     fails(run("bench", *asked, "--retention", 8), 2)
 
 
+@pytest.mark.parametrize("kind", ["processes", "threads", "tasks"])
+def test_callers_that_wait_for_each_record(kind: str, tmp_path: Path) -> None:
+    asked = ("latency", "--dir", tmp_path, "--seconds", 0.3, "--callers", kind)
+    (line,) = lines_of(*asked, "--producers", 3, "--record-size", 20)
+    assert line["verified"] and (line["producers"], line["callers"]) == (3, kind)
+    assert line["records"] >= 3 and line["verified_records"] > line["records"]
+    assert line["processes"] == (7 if kind == "processes" else 4)
+    assert line["window"] == (1 if kind == "processes" else 64)
+    calls_us = 3e6 * line["seconds"] / line["records"]
+    assert line["call_mean_us"] == pytest.approx(calls_us, rel=0.01)
+    assert HdrHistogram.decode(line["histograms"]["commit"]).get_total_count() > 0
+    (line,) = lines_of(*asked[:3], "--total", 0.01, "--callers", kind)
+    assert line["records"] == 104 and line["producers"] == 1 and line["verified"]
+    fails(run("bench", *asked, "--record-size", 7), 2)
+    fails(run("bench", *asked, "--samples", tmp_path / "x"), 2)
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_observers_and_idle_connections(transport: str, tmp_path: Path) -> None:
+    asked = ("--dir", tmp_path, "--observers", 3, "--connections", 5, "--transport", transport)
+    (line,) = lines_of("latency", *asked, "--seconds", 0.5, "--retained-producers", 2)
+    found = line["observers"], line["connections"], line["retained_producers"]
+    assert line["verified"] and found == (3, 5, 2)
+    assert 0 < line["observed_records"] <= 3 * (line["verified_records"] + 1)
+    assert line["processes_cost"][-1]["name"] == "beside"
+    (line,) = lines_of("throughput", *asked, "--total", 1)
+    assert line["verified"] and line["observed_records"] >= 0
+    (line,) = lines_of("idle", *asked, "--seconds", 0.3, "--voters", 1)
+    assert (line["observers"], line["connections"]) == (3, 5) and line["core_percent"] >= 0
+    (line,) = lines_of("latency", "--dir", tmp_path, "--seconds", 0.1)
+    assert (line["observers"], line["connections"], line["producers"]) == (0, 0, 1)
+    assert line["processes_cost"][-1]["name"] == "producer"
+
+
+def test_seven_voters_and_the_largest_record(tmp_path: Path) -> None:
+    (line,) = lines_of("throughput", "--dir", tmp_path, "--total", 1, "--voters", 7)
+    assert line["voters"] == 7 and line["verified"]
+    largest = ("--record-size", RECORD_BYTES_MAX, "--total", 32)
+    (line,) = lines_of("throughput", "--dir", tmp_path, *largest)
+    assert line["records"] == 4 and line["verified"]
+    (line,) = lines_of("throughput", "--dir", tmp_path, "--total", 1, "--window", 4096)
+    assert line["window"] == 4096 and line["verified"]
+
+
 def test_load(tmp_path: Path) -> None:
     asked = ("load", "--dir", tmp_path, "--seconds", 0.5, "--rates", "200,1000000000")
     fastest, slow, hopeless = lines_of(*asked)
@@ -94,11 +139,16 @@ def test_consume(tmp_path: Path) -> None:
 
 
 def test_recover(tmp_path: Path) -> None:
-    empty, clean, killed = lines_of("recover", "--dir", tmp_path, "--total", 1)
+    more = ("--snapshot", 1, "--retained-producers", 3)
+    lines = lines_of("recover", "--dir", tmp_path, "--total", 1, *more)
+    empty, clean, killed, seek, state = lines
     assert empty["log_mib"] == 0 < clean["log_mib"] and empty["took_s"] > 0
     assert clean["part"] == "after a clean stop" and clean["verified"]
     assert killed["part"] == "after kill -9 of all replicas" and killed["verified"]
     assert clean["took_s"] > 0 and killed["took_s"] > 0
+    assert seek["part"] == "first record at a random offset" and seek["p50_us"] > 0
+    assert state["part"] == "after a clean stop, from a snapshot" and state["snapshot_mib"] >= 1
+    assert state["verified"] and {each["retained_producers"] for each in lines} == {3}
     assert not list(tmp_path.iterdir())
 
 

@@ -275,5 +275,14 @@ def test_one_connection_too_many_is_told_soon(tmp_path: Path) -> None:
                 quorum.producer(timeout=1000)  # its id would take one connection more
 
 
+def test_how_many_connections_there_may_be_is_a_setting(tmp_path: Path) -> None:
+    settings = SMALL | {"voters": 1, "transport": "socket", "connections_max": 3}
+    with LocalQuorum(tmp_path / "q", **settings) as quorum, contextlib.ExitStack() as crowd:
+        for _ in range(3):
+            crowd.enter_context(quorum.producer(idempotent=False, timeout=1000))
+        with pytest.raises(NoQuorum, match="connections_max"):
+            quorum.producer(idempotent=False, timeout=1000)
+
+
 async def in_a_loop(quorum: LocalQuorum) -> None:
     await quorum.async_producer(timeout=1000)

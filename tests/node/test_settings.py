@@ -104,6 +104,7 @@ def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"fetch_timeout_ms": 0}, "fetch_timeout_ms must be from 1 to"),
         ({"election_timeout_ms": None}, "election_timeout_ms must be a whole number, not None"),
         ({"producers_max": 5000}, "producers_max must be from 1 to 4096, not 5000"),
+        ({"connections_max": 0}, "connections_max must be from 1 to"),
         ({"port": 65536}, "port must be from 0 to 65535"),
         ({"port": 65534}, "replica 2 would listen on port 65536"),
         ({"host": None}, "host must be a str, not None"),

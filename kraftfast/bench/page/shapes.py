@@ -37,10 +37,13 @@ def axes_of(figure: Any, colours: Colours, rows: int = 1, **settings: Any) -> An
     return made if rows > 1 else made[0]
 
 
-def scale(axis: Any, values: Sequence[float], show: Callable[..., str] = short) -> None:
+def scale(
+    axis: Any, values: Sequence[float], show: Callable[..., str] = short, zero: bool = False
+) -> None:
     """Show these values on an axis (``axes.xaxis``): by their logarithm where they are far apart.
 
-    An axis by value begins at 0, so that lengths can be compared.
+    An axis by value begins at 0, so that lengths can be compared. ``zero``: a logarithmic one has
+    a place for 0, too, where that is one of them.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -53,6 +56,9 @@ def scale(axis: Any, values: Sequence[float], show: Callable[..., str] = short) 
         axis.set_major_locator(LogLocator(subs=(1, 3) if near else (1,), numticks=7))
         axis.set_minor_formatter(NullFormatter())
         set_limits(min(above) / 1.35, max(above) * 1.35)
+        if zero and min(values) == 0:
+            set_scale("symlog", linthresh=min(above))
+            set_limits(-0.15 * min(above), max(above) * 1.35)
     else:
         axis.set_major_locator(MaxNLocator(6))
         set_limits(0, max(above, default=1.0) * 1.08)

@@ -40,6 +40,7 @@ BOUNDS = {
     "fetch_timeout_ms": (1, MS_MAX),
     "producers_max": (1, limits.PRODUCERS_MAX),
     "connections_per_address_max": (1, MS_MAX),
+    "connections_max": (1, MS_MAX),
 }
 """Setting -> its smallest and its largest value."""
 MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
@@ -118,6 +119,7 @@ class Settings(TypedDict, total=False):
     fetch_timeout_ms: int
     producers_max: int
     connections_per_address_max: int
+    connections_max: int
     state_machine: type[StateMachine] | str | None
 
 
@@ -162,7 +164,9 @@ class Tuning(Struct):
     producers_max: int = limits.PRODUCERS
     """How many idempotent producers are remembered; the longest silent one is forgotten."""
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
-    """How many connections a replica that listens takes from one address (1000 from all)."""
+    """How many connections a replica that listens takes from one address."""
+    connections_max: int = limits.CONNECTIONS_MAX
+    """And from all; fewer where ``ulimit -n`` is low."""
     state_machine: Any = ""
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
@@ -220,7 +224,8 @@ class Tuning(Struct):
         names = (
             "flush", "idle", "segment_bytes", "stride_bytes", "prepare_bytes", "retention_bytes",
             "retention_ms", "snapshot_bytes", "snapshot_interval_ms", "election_timeout_ms",
-            "fetch_timeout_ms", "producers_max", "connections_per_address_max", "state_machine",
+            "fetch_timeout_ms", "producers_max", "connections_per_address_max", "connections_max",
+            "state_machine",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
