@@ -36,6 +36,7 @@ Body = Any
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 4  # every frame holds at least a correlation id
 RECEIVE_BYTES = 64 * 1024  # frames up to here are cut out of one buffer, larger ones get their own
+IDLE_BYTES = 1024  # that buffer until it is filled once: most connections of thousands are idle
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
@@ -221,12 +222,15 @@ class FrameSplitter:
     doubling from TURN_BYTES_MAX: to announce much and send little costs the announcer, not us.
     """
 
-    __slots__ = ("frame_bytes_max", "judge", "_buffer", "_head", "_tail", "_large", "_length")
+    __slots__ = (
+        "frame_bytes_max", "judge", "_buffer", "_full", "_head", "_tail", "_large", "_length",
+    )  # fmt: skip
 
     frame_bytes_max: int  # cap on a frame's length, without the four bytes of the length itself
     judge: Callable[[Frame], int] | None  # the cap for a larger frame, by its first bytes
-    _buffer: bytearray  # RECEIVE_BYTES; what arrived and was not handed out is _head.._tail
-    _head: int  # 0 <= _head <= _tail <= RECEIVE_BYTES
+    _buffer: bytearray  # what arrived and was not handed out is _head.._tail; it grows once full
+    _full: bool  # the last bytes filled it: more are waiting
+    _head: int  # 0 <= _head <= _tail <= len(_buffer) <= RECEIVE_BYTES
     _tail: int
     _large: bytearray | None  # a frame that does not fit _buffer; its bytes so far are ._tail
     _length: int  # of that frame: len(_large) <= _length <= the cap when it began
@@ -234,7 +238,8 @@ class FrameSplitter:
     def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.judge = None
-        self._buffer = bytearray(RECEIVE_BYTES)
+        self._buffer = bytearray(IDLE_BYTES)
+        self._full = False
         self._head = self._tail = 0
         self._large = None
         self._length = 0
@@ -266,6 +271,11 @@ class FrameSplitter:
             rest = self._buffer[self._head : self._tail]
             self._buffer[: len(rest)] = rest
             self._head, self._tail = 0, len(rest)
+        if self._full and len(self._buffer) < RECEIVE_BYTES:
+            wider = bytearray(min(4 * len(self._buffer), RECEIVE_BYTES))
+            wider[: self._tail] = self._buffer[: self._tail]
+            self._buffer = wider
+        self._full = False
         return memoryview(self._buffer)[self._tail :]
 
     def received(self, count: int) -> None:
@@ -273,6 +283,7 @@ class FrameSplitter:
         size = len(self._buffer if self._large is None else self._large)
         assert 0 <= count <= size - self._tail, "more was received than there was room for"
         self._tail += count
+        self._full = self._tail == size and self._large is None
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None until more has arrived.

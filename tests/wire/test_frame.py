@@ -247,3 +247,31 @@ def test_announcing_much_costs_little() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * arrived
+
+
+def test_an_idle_connection_costs_little() -> None:
+    """I25: of thousands most send nothing after they have asked for ApiVersions."""
+    tracemalloc.start()
+    try:
+        splitter = FrameSplitter()
+        assert list(splitter.frames(framed(bytes(200)))) == [bytes(200)]
+        assert tracemalloc.get_traced_memory()[0] < 4_096
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_room_grows_with_what_comes() -> None:
+    splitter, rooms = FrameSplitter(limits.FRAME_BYTES_MAX), []
+    stream = framed(*[bytes(20_000)] * 20)
+    frames = []
+    while stream:
+        room = splitter.room()  # is held while the next one is asked for
+        count = min(len(room), len(stream))
+        room[:count] = stream[:count]
+        splitter.received(count)
+        rooms.append(len(room))
+        stream = stream[count:]
+        while (one := splitter.next_frame()) is not None:
+            frames.append(one)
+    assert frames == [bytes(20_000)] * 20
+    assert len(rooms) < 15 and max(rooms) > 40_000
