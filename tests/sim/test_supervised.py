@@ -138,6 +138,29 @@ def test_one_that_does_not_end_is_killed(quorum: Quorum) -> None:
     assert quorum.world.machine(2).process is None and not process.closed
 
 
+def test_a_worker_that_is_slow_to_stop_holds_up_no_other() -> None:
+    """One of two voters was not started again while an observer was waited for (L1)."""
+    quorum = Quorum(3, observers=1, transport="ring", supervised=True)
+    supervising = supervising_of(quorum)
+    supervising.running = False
+    begun(quorum)
+    before, removed = pids(quorum), []
+    quorum.process(4).paused = True
+
+    def remove() -> None:
+        supervisor_of(quorum).remove(4, timeout_s=10.0)
+        removed.append(quorum.world.now_us)
+
+    supervising.run(remove)
+    quorum.world.run(50)
+    quorum.world.end(quorum.world.machine(2), power=False)
+    quorum.wait(lambda: runs_anew(quorum, 2, before[2]))
+    assert not removed
+    quorum.wait(lambda: bool(removed))
+    assert quorum.world.machine(4).process is None
+    quorum.world.close()
+
+
 def test_equal_seeds_are_equal_runs_with_it() -> None:
     settings: dict[str, Any] = {"short": True, "supervised": True}
     runs = [run_seed(10_002, Settings.of_seed(10_002, **settings)) for _ in range(2)]

@@ -302,15 +302,16 @@ class Supervisor:
             raise
 
     def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
-        """Stop a worker gracefully and keep it alive no longer."""
-        with self._lock:
-            self._check_open()
-            worker = self.workers.pop(node_id)
+        """Stop a worker gracefully and keep it alive no longer; others are looked after meanwhile."""
+        with self._ending:
+            with self._lock:
+                self._check_open()
+                worker = self.workers.pop(node_id)
+                self._wake()
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
                 _wait_or_kill(worker, self._host.monotonic() + timeout_s)
             worker.held.release()
-            self._wake()
 
     def pid(self, node_id: int) -> int | None:
         """Return the process id of a worker, None while it does not run."""
@@ -418,7 +419,8 @@ class Supervisor:
                         self._waker.clear()
                         continue
                     worker, take = sources[fd]
-                    if worker.process is not None:
+                    kept = self.workers.get(worker.config.node_id) is worker  # else remove() has it
+                    if kept and worker.process is not None:
                         take()
 
     def _ended(self, worker: Worker) -> None:
