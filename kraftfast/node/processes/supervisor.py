@@ -302,7 +302,7 @@ class Supervisor:
             raise
 
     def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
-        """Stop a worker gracefully and keep it alive no longer; others are looked after meanwhile."""
+        """Stop a worker gracefully and keep it alive no longer. Others are kept meanwhile."""
         with self._ending:
             with self._lock:
                 self._check_open()
