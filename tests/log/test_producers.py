@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -358,6 +359,25 @@ def test_a_snapshot_carries_the_state_as_of_its_end(tmp_path: Path) -> None:
         twin.check()
         later.log.producers.load(0, from_tags(to_tags(state)))
         assert later.log.producers.encode() == state
+
+
+def test_what_one_snapshot_read_the_next_one_does_not_read_again(tmp_path: Path) -> None:
+    """The loop waits while headers are read: a segment may have a million of them."""
+    with a_twin(tmp_path) as twin:
+        for sequence in range(300):
+            twin.append(7 + sequence % 2, 0, sequence // 2)
+        producers, segments = twin.log.producers, twin.log.segments
+        producers.freeze(200, segments)
+        segment, position, _ = twin.log.locate(200, 1)
+        assert segment.base_offset == 0 and len(segments) == 1
+        read = os.pread(segment.file.fd, position - 8192, 0)  # its index leads to what is behind
+        os.pwrite(segment.file.fd, bytes(len(read)), 0)
+        assert producers.freeze(280, segments) == replay_state(twin.entries, 280)
+        assert producers.freeze(200, segments) == replay_state(twin.entries, 200)
+        os.pwrite(segment.file.fd, read, 0)
+        twin.cut(250)
+        twin.check()
+        assert producers.freeze(250, segments) == replay_state(twin.entries, 250)
 
 
 def replay_state(entries: list[Any], end_offset: int) -> bytes:

@@ -275,9 +275,19 @@ cdef class Producers:
         return found
 
     def freeze(self, int64_t end_offset, list segments) -> bytes:
-        """Return the state as of ``end_offset``, encoded, for a snapshot that ends there."""
-        known = self.by_id or self.forgotten
-        return self.at(end_offset, segments).encode() if known else b""
+        """Return the state as of ``end_offset``, encoded, for a snapshot that ends there.
+
+        It is marked: the next snapshot, and the log that begins here, read no header again that
+        was read for this one. A segment has a million of them, and the loop waits.
+        """
+        if not self.by_id and not self.forgotten:
+            return b""
+        state = self.at(end_offset, segments).encode()
+        place = bisect_right(self.marks, end_offset, key=lambda mark: mark[0])
+        if not place or self.marks[place - 1][0] != end_offset:
+            self.marks.insert(place, (end_offset, state))
+            del self.marks[:-MARKS_MAX]
+        return state
 
     def forget_before(self, int64_t offset, list segments):
         """Work out once more what came before ``offset``, where the log is about to begin."""
