@@ -34,6 +34,7 @@ WINDOW = 32
 PAIRS = 7
 TOTAL_MIB, LONG_MIB, PREPARED_MIB, KEPT_MIB, LATENCY_MIB = 512, 4096, 64, 512, 1
 TIMEOUT_S = 1800
+INTERRUPTED = 130
 RATE, P50, P99, P999, CPU = (
     "records_per_s",
     "p50_us",
@@ -178,13 +179,16 @@ def run_ours(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     }
-    done = subprocess.run(
-        [*command, *row.more, *asked.more],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=environment,
-    )
+    try:
+        done = subprocess.run(
+            [*command, *row.more, *asked.more],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{' '.join(command)}: no end within {TIMEOUT_S} s") from None
     if done.returncode:
         told = done.stderr.strip()[-400:]
         raise RunFailed(f"{' '.join(command)}: exit code {done.returncode}: {told}")
@@ -245,6 +249,8 @@ def options() -> argparse.Namespace:
     asked = parser.parse_args()
     if asked.pairs < 1:
         parser.error(f"--pairs wants at least 1, not {asked.pairs}")
+    if asked.json is not None and (asked.json.is_dir() or not asked.json.parent.is_dir()):
+        parser.error(f"--json cannot be {asked.json}: a file in a directory that is there is meant")
     if not any(asked.rows in row.name for row in ROWS):
         parser.error(f"no row's name contains {asked.rows!r}")
     if asked.quick:
@@ -283,9 +289,10 @@ def measure(each: Measured, place: str, asked: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Exit code 1 if a run failed, or a bar was missed (that never with --quick)."""
+    """Exit code 1 if a run failed, or a bar was missed (that never with --quick); 130: Ctrl-C."""
     asked = options()
     measured = [Measured(row) for row in ROWS if asked.rows in row.name]
+    ended = 0
     with tempfile.TemporaryDirectory(prefix="kraftfast-floor-", dir=asked.dir) as place:
         try:
             for each in measured:
@@ -293,6 +300,10 @@ def main() -> int:
                     measure(each, place, asked)
         except KeyboardInterrupt:
             print("\nstopped: what was measured so far", end="", file=sys.stderr)
+            ended = INTERRUPTED
+        except KraftfastError as error:  # of the floor: the host will not do for the next pair
+            print(f"\nagainst_floor: {error}", end="", file=sys.stderr)
+            ended = 1
     print(file=sys.stderr)
     lines = [line for each in measured if each.ours and each.floor for line in each.summary()]
     show(lines, asked.pairs)
@@ -306,7 +317,7 @@ def main() -> int:
     if failed:
         print(f"{failed} runs failed and do not count", file=sys.stderr)
     missed = not asked.quick and any(line["met"] is False for line in lines)
-    return int(missed or failed > 0)
+    return ended or int(missed or failed > 0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ Sizes are bytes, times milliseconds unless a name says otherwise.
 from __future__ import annotations
 
 if not __debug__:  # assertions are part of the safety argument (docs/explanation/conditions.md)
-    raise RuntimeError("kraftfast keeps its assertions: start Python without -O")
+    from kraftfast.errors import InvalidOption
+
+    raise InvalidOption("kraftfast keeps its assertions: start Python without -O, PYTHONOPTIMIZE")
 
 # --- record batches (Kafka's DefaultRecordBatch) ---
 BATCH_HEADER_BYTES = 61

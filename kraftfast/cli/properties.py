@@ -246,7 +246,8 @@ def check_names(fields: Fields) -> list[str]:
             raise InvalidOption(f"{key}: there is no authentication or encryption here yet")
         else:
             hint = did_you_mean(key, [*known, *WITHOUT_MEANING])
-            raise InvalidOption(f"there is no key {key}{hint}")
+            name = key if key.isprintable() else ascii(key)  # a byte order mark is not seen
+            raise InvalidOption(f"there is no key {name}{hint}")
     return [f"without effect here: {', '.join(ignored)}"] if ignored else []
 
 

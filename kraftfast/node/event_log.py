@@ -105,6 +105,7 @@ KINDS = {
     ),
     "produce_refused": Kind(WARNING, "node", "{host} produces with acks=0: {error} -> closed"),
     "peer_refused": Kind(WARNING, "node", "{who}: the server at {address} is of another cluster"),
+    "peer_unreached": Kind(WARNING, "node", "{who} at {address} cannot be reached: {why}"),
     "peer_dropped": Kind(WARNING, "node", "dropping the link to replica {peer_id}: {why}"),
     "producer_dropped": Kind(WARNING, "node", "cutting off producer {pid}: {why}"),
     "answer_lost": Kind(WARNING, "node", "an answer that is not read: {why}"),

@@ -19,6 +19,7 @@ from kraftfast.bench.disk import Cell, verdict
 from kraftfast.bench.machine import facts
 from kraftfast.bench.result import Result, Run
 from kraftfast.cli import bench_results, root
+from kraftfast.errors import DiskFull
 from tests.cli.kit import ROOT, environment, fails, loaded, run
 
 pytestmark = pytest.mark.processes
@@ -192,6 +193,61 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
     against.measure(measured, "", SimpleNamespace(pairs=3))
     assert measured.failed == ["exit code 16"] and len(measured.floor) == 2
     assert [line["ratio_max"] for line in measured.summary()] == [1.5]
+
+
+@pytest.mark.parametrize(
+    "error, code", [(KeyboardInterrupt(), 130), (DiskFull("no room for the floor"), 1)]
+)
+def test_what_was_measured_before_the_end_is_kept(
+    against: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+) -> None:
+    """Hours of pairs are not lost with the last of them, and the end is no success."""
+    floor = iter([[{"records_per_s": 2.0}], error])
+
+    def run_floor(*_: Any) -> list[dict[str, Any]]:
+        found = next(floor)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    row = against.Row("row", 100, "majority", {against.RATE: 0.75})
+    monkeypatch.setattr(against, "ROWS", (row,))
+    monkeypatch.setattr(against, "run_floor", run_floor)
+    monkeypatch.setattr(against, "run_ours", lambda *_: {"records_per_s": 2.0})
+    file = tmp_path / "out.json"
+    asked = ["against_floor", "--dir", str(tmp_path), "--json", str(file)]
+    monkeypatch.setattr("sys.argv", asked)
+    assert against.main() == code
+    (line,) = json.loads(file.read_text())["table"]
+    assert line["ratio"] == 1.0
+
+
+def test_a_run_without_end_is_one_that_failed(
+    against: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], **options: Any) -> None:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(against.subprocess, "run", run)
+    with pytest.raises(against.RunFailed, match="no end within"):
+        against.run_ours(against.ROWS[0], ".", SimpleNamespace(total=1, long=1, more=[]))
+
+
+def test_where_the_runs_cannot_be_written_is_told_first(tmp_path: Path) -> None:
+    script = str(ROOT / "bench" / "against_floor.py")
+    for file in (tmp_path / "none" / "out.json", tmp_path):
+        done = subprocess.run(
+            [sys.executable, script, "--dir", str(tmp_path), "--quick", "--json", str(file)],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=60,
+        )
+        assert done.returncode == 2 and f"--json cannot be {file}" in done.stderr, done.stderr
 
 
 def test_what_runs_beside_a_row_ends_with_it(against: Any) -> None:

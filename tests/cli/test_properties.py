@@ -88,6 +88,8 @@ def test_metadata_log_dir_comes_first() -> None:
     [
         ("controller.quorum.fetch.timout.ms", "1", "controller.quorum.fetch.timeout.ms"),
         ("qwertyuiop", "1", "there is no key qwertyuiop"),
+        ("\ufeffnode.id", "1", r"there is no key '\ufeffnode.id'; did you mean 'node.id'"),
+        ("\x1b[2J", "1", r"there is no key '\x1b[2J'"),
         ("ssl.keystore.location", "/k", "no authentication"),
         ("authorizer.class.name", "A", "no authentication"),
         ("process.roles", "broker,controller", "process.roles must be controller or broker"),

@@ -124,6 +124,19 @@ def test_a_host_without_memory_is_no_defect(
     assert capsys.readouterr().err == said
 
 
+def test_python_without_assertions_is_refused_as_it_was_asked_for() -> None:
+    """It is no defect to report: whoever set the variable can take it back."""
+    for variable in ("1", "2"):
+        done = subprocess.run(
+            command("status", "--dir", "."),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=environment() | {"PYTHONOPTIMIZE": variable},
+        )
+        said = fails(done, errors.InvalidOption.exit_code)
+        assert "PYTHONOPTIMIZE" in said and "report" not in said
+
+
 @pytest.mark.processes
 def test_a_server_that_the_system_refuses_something_says_what(tmp_path: Path) -> None:
     """Not that stdout cannot be written, which has the same errors."""

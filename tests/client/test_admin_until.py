@@ -42,3 +42,22 @@ def test_the_last_refusal_is_told() -> None:
     assert way.asked > 1
     with pytest.raises(NoQuorum):
         admin._until(time.monotonic() + 0.3, ask)
+
+
+def test_that_nobody_could_be_asked_since_is_told_too() -> None:
+    """A quorum that is stopped meanwhile: the refusal alone sounds as if trying again helped."""
+
+    class Stopped(Way):
+        def to_leader(self, deadline: float) -> Any:
+            try:
+                return super().to_leader(deadline)
+            except NoQuorum:
+                raise NoQuorum("no replica runs") from None
+
+    way: Any = Stopped()
+
+    def ask(_leader: Any, _until: float) -> None:
+        raise RequestRefused("leadership was lost", min(TRY_AGAIN))
+
+    with pytest.raises(TimedOut, match="leadership was lost; since then: no replica runs"):
+        Admin(way)._until(time.monotonic() + 0.3, ask)

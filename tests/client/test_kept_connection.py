@@ -20,6 +20,7 @@ from kraftfast.client.admin.admin_ways import LocalReached, LocalWay
 from kraftfast.client.connection import Connection
 from kraftfast.client.host import HOST
 from kraftfast.errors import MalformedFrame, PeerGone, TimedOut
+from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire
@@ -66,6 +67,17 @@ def test_an_answer_to_another_question_ends_the_connection() -> None:
         theirs.send(frame.encode_response(KEY, version, -7, wire.DescribeQuorumResponse())[4:])
         body = wire.DescribeQuorumRequest(topics=[])
         with pytest.raises(MalformedFrame, match="answers another question"):
+            LocalReached("nowhere", kept).ask(KEY, body, time.monotonic() + 5)
+        assert kept._sock is None
+
+
+def test_a_refusal_is_told_in_its_own_words() -> None:
+    """A replica that has no descriptor left says so; "another question" would help nobody."""
+    kept, theirs = pair()
+    with theirs:
+        theirs.send(encode_hello(Hello(error="too few file descriptors are left")))
+        body = wire.DescribeQuorumRequest(topics=[])
+        with pytest.raises(PeerGone, match="answers nothing: too few file descriptors"):
             LocalReached("nowhere", kept).ask(KEY, body, time.monotonic() + 5)
         assert kept._sock is None
 

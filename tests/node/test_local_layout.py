@@ -53,6 +53,24 @@ def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:
         format_quorum(str(tmp_path / "other"), 3, kraft_version=2)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [{"voters": []}, {"voters": [-1]}, {"voters": [2**31]}, {"added": [-4]}, {"version": 2}],
+)
+def test_a_description_that_names_no_quorum_is_refused(
+    tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    """As one that is cut: by the name of the file, and with what the replicas say instead."""
+    path = tmp_path / "q"
+    format_quorum(str(path), 3)
+    file = path / "quorum.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | damage))
+    with pytest.raises(ForeignDirectory, match="quorum.json does not parse"):
+        read_description(str(path))
+    with pytest.raises(ForeignDirectory, match=r'it is \{.*"voters":\[1,2,3\]'):
+        open_or_format(str(path), None, None, None, 1)
+
+
 def test_a_replica_that_is_not_there_is_just_missing(tmp_path: Path) -> None:
     """Whoever looks for the leader asks for the id that a replica names: -1, if it knows none."""
     path = str(tmp_path / "q")

@@ -363,7 +363,8 @@ class Admin:
             except (*LEADERLESS, MalformedFrame) as error:
                 if search.is_over(error):
                     if refused is not None:
-                        raise TimedOut(f"not done in time: {refused}") from None
+                        text = f"not done in time: {refused}; since then: {error}"
+                        raise TimedOut(text) from None
                     raise NoQuorum(f"no leader could be asked: {error}") from None
             except RequestRefused as refusal:
                 if refusal.code not in TRY_AGAIN and refusal.code not in again:

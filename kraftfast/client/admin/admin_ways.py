@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import KeptConnection, ask, ask_raw, check_cluster
+from kraftfast.client.local import KeptConnection, Refused, ask, ask_raw, check_cluster
 from kraftfast.errors import (
     MalformedFrame,
     NoQuorum,
@@ -132,7 +132,9 @@ class LocalReached:
     def _answer(self, data: bytes, api_key: int, version: int, number: int) -> Any:
         if frame.correlation_id(data) != number:
             if data.startswith(REFUSED):
-                check_cluster(decode_hello(data), self.cluster_id)
+                hello = decode_hello(data)
+                check_cluster(hello, self.cluster_id)
+                raise Refused(f"the replica in {self.directory} answers nothing: {hello.error}")
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
         return self.repeated.decode_response(api_key, version, data)
 

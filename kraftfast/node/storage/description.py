@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,6 +24,7 @@ LOCK = DESCRIPTION + ".lock"
 RUN_LOCK = ".lock"
 LOCK_S_MAX = 10.0
 """How long to wait for the lock: a change takes milliseconds, a new directory included."""
+Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class Replacement(msgspec.Struct, frozen=True):
@@ -48,12 +50,12 @@ class Description(msgspec.Struct):
     """
 
     cluster_id: str
-    voters: list[int]
+    voters: Annotated[list[Id], msgspec.Meta(min_length=1)]
     durability: str = "majority"
     records: str = "any"
     topic: str = METADATA_TOPIC
-    version: int = 1
-    added: list[int] = []
+    version: Literal[1] = 1
+    added: list[Id] = []
     kraft_version: int = 0
     replacing: dict[int, Replacement] = {}
 

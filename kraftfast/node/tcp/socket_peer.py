@@ -8,6 +8,7 @@ are made when there is something to send.
 
 from __future__ import annotations
 
+import os
 import select
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
+UNREACHED_MS = 10_000  # a replica that starts again is there by then
 SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
 NOT_BEHIND_A_FETCH = (core.ReadBarrierRequest, InitProducerIdRequest)
@@ -55,7 +57,9 @@ class SocketPeer:
     # wait for the connection. side_channel: for what must not wait behind a parked Fetch. probing:
     # the last connection ended, and this one is to tell whether the process lives. turn: which of
     # its addresses is tried. foreign: it said that it is of another cluster, which was reported.
-    # retry_at_ms, pause_ms: when to connect again. repeated: what was last said over it.
+    # retry_at_ms, pause_ms: when to connect again. missed_ms: when the first of the attempts that
+    # failed since it was reached did; -1: none. unreached: that was reported.
+    # repeated: what was last said over it.
 
     def __init__(self, node: Node, loop: Loop, peer_id: int, host: str, port: int) -> None:
         self.node, self.loop, self.id = node, loop, peer_id
@@ -67,7 +71,8 @@ class SocketPeer:
         self.repeated = Repeated()
         self.held: list[tuple[int, Request | InitProducerIdRequest]] = []
         self.side_channel: SideChannel | None = None
-        self.probing = self.foreign = False
+        self.probing = self.foreign = self.unreached = False
+        self.missed_ms = -1
         self.turn = 0
         self.connecting_until_ms = self.asked_ms = 0
         self.retry_at_ms, self.pause_ms = 0, RECONNECT_MS_MIN
@@ -110,11 +115,13 @@ class SocketPeer:
         addresses = self.loop.resolver.addresses(self.host, self.port)
         if not addresses:  # its name is being asked for
             self.retry_at_ms = now_ms + self.pause_ms
+            self._missed("its name has no address")
             return False
         try:
             address = addresses[self.turn % len(addresses)]
             self.framed = FramedSocket.connect(self.node.host.network, address)
-        except PeerGone:
+        except PeerGone as error:
+            self._missed(str(error))
             self._refused(probing)
             return False
         self.probing = probing
@@ -124,7 +131,9 @@ class SocketPeer:
 
     def _connected(self, _events: int) -> None:
         assert self.framed is not None
-        if self.framed.connect_error():
+        code = self.framed.connect_error()
+        if code:
+            self._missed(os.strerror(code))
             self._ended_early()
             return
         self.loop.unwatch(self.framed.fileno())
@@ -178,9 +187,7 @@ class SocketPeer:
                 return
         foreign = getattr(response, "error", None) is ErrorCode.INCONSISTENT_CLUSTER_ID
         if foreign and not self.foreign:
-            who = f"replica {self.id}" if self.id >= 0 else "a bootstrap server"
-            place = address_text(self.host, self.port)
-            self.node.tell("peer_refused", who=who, address=place)
+            self.node.tell("peer_refused", who=self._who(), address=self._place())
         self.foreign = foreign
         self.node.step(ev.ResponseReceived(self.id, correlation, response, message))
 
@@ -190,6 +197,7 @@ class SocketPeer:
             raise UnsupportedVersion(f"ApiVersions is answered with error {message.error_code}")
         self.versions = offered_versions(message)
         self.ready, self.probing = True, False
+        self.missed_ms, self.unreached = -1, False
         self.pause_ms = RECONNECT_MS_MIN
         vote = self.versions.get(ApiKey.VOTE)
         pre_vote = vote is not None and vote.last >= VOTE_PRE_VOTE_VERSION
@@ -259,6 +267,21 @@ class SocketPeer:
         """Pass news of this connection to the core."""
         self.node.queue(event)
 
+    def _missed(self, why: str) -> None:
+        """Note an attempt that failed; tell once that there is nobody, if it goes on like that."""
+        now_ms = self.node.now_ms()
+        if self.missed_ms < 0:
+            self.missed_ms = now_ms
+        if now_ms - self.missed_ms >= UNREACHED_MS and not self.unreached:
+            self.unreached = True
+            self.node.tell("peer_unreached", who=self._who(), address=self._place(), why=why)
+
+    def _who(self) -> str:
+        return f"replica {self.id}" if self.id >= 0 else "a bootstrap server"
+
+    def _place(self) -> str:
+        return address_text(self.host, self.port)
+
     def _ended_early(self) -> None:
         """Handle a connection refused, or closed before ApiVersions was answered."""
         probing = self.probing
@@ -306,6 +329,7 @@ class SocketPeer:
         if not self.ready:
             if now_ms < self.connecting_until_ms:
                 return
+            self._missed("no answer")
             self.retry_at_ms = now_ms + self.pause_ms
         elif self.waiting and now_ms - self.asked_ms >= SILENCE_MS_MAX:
             self._tell(ev.LinkDown(self.id))
@@ -323,3 +347,6 @@ class SideChannel(SocketPeer):
 
     def _tell(self, event: ev.Event) -> None:
         """Tell the core nothing: it knows of the main connection alone."""
+
+    def _missed(self, why: str) -> None:
+        """Tell nobody: the main connection does."""
