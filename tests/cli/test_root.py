@@ -71,7 +71,7 @@ def test_unknown_options_and_commands() -> None:
     text = fails(run("demo", "--recrods", 1), 2)
     assert "--recrods" in text and "--records" in text and text.startswith("kraftfast demo: ")
     assert "frobnicate" in fails(run("frobnicate"), 2)
-    assert "7" in fails(run("demo", "--voters", 7), 2)
+    assert "8" in fails(run("demo", "--voters", 8), 2)
     assert "8XB" in fails(run("demo", "--record-size", "8XB"), 2)
 
 
