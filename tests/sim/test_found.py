@@ -207,3 +207,9 @@ def test_what_a_program_appended_as_the_world_healed_may_fail() -> None:
     """Its connection was lost before; five rounds each met one more (an error of the oracle)."""
     result = run_seed(42_159, Settings.of_seed(42_159, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_candidate_may_win_its_epoch_after_a_later_one_has_committed() -> None:
+    """The votes that it lacked came late: it can commit nothing (I4; an error of the oracle)."""
+    result = run_seed(44_739, Settings.of_seed(44_739, short=True))
+    assert result["ok"], result["violation"]

@@ -358,15 +358,20 @@ class Oracle:
     # --- leaders ----------------------------------------------------------------------------------
 
     def elected(self, process: Process, epoch: int) -> None:
-        """I1, I13: no other and no earlier process led it; I4: it has all that is committed."""
+        """I1, I13: no other and no earlier process led it; I4: it has all that was committed before.
+
+        A candidate may win a late election, when a later epoch has committed more: it has votes of
+        those who went on to that epoch, and can commit nothing.
+        """
         self.observe(process)
         other = self.leaders.setdefault(epoch, process)
         require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
         self.votes.elected(process, epoch)
         self.flushes.began(process)
         self.world.count("elections")
-        if self.committed:
-            last = self.committed[-1]
+        earlier = bisect_left(self.committed, epoch, key=lambda each: each.epoch)
+        if earlier:
+            last = self.committed[earlier - 1]
             require(
                 self._has(self.shadow(process.id), last),
                 f"I4: {process.id} leads epoch {epoch} without {last}, which is committed",
