@@ -358,7 +358,7 @@ class Oracle:
     # --- leaders ----------------------------------------------------------------------------------
 
     def elected(self, process: Process, epoch: int) -> None:
-        """I1, I13: no other and no earlier process led it; I4: it has all that was committed before.
+        """I1, I13: no other, no earlier process led it; I4: it has what was committed before.
 
         A candidate may win a late election, when a later epoch has committed more: it has votes of
         those who went on to that epoch, and can commit nothing.
