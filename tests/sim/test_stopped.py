@@ -89,7 +89,7 @@ def test_a_worker_that_dies_is_told_with_the_seeds_it_may_have_run() -> None:
 
 
 def test_a_sweep_without_time_is_no_success() -> None:
-    with started("--seeds 0:3 --minutes 0.0000001") as running:
+    with started("--seeds 0:3 --minutes 1e-12") as running:
         out, err = running.communicate(timeout=60)
     assert running.returncode == 2 and out.startswith("0 seeds")
     assert "3 of 3 seeds were not run: time was up" in err

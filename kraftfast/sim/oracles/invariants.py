@@ -358,11 +358,7 @@ class Oracle:
     # --- leaders ----------------------------------------------------------------------------------
 
     def elected(self, process: Process, epoch: int) -> None:
-        """I1, I13: no other, no earlier process led it; I4: it has what was committed before.
-
-        A candidate may win a late election, when a later epoch has committed more: it has votes of
-        those who went on to that epoch, and can commit nothing.
-        """
+        """I1, I13: no other, no earlier process led it; I4: it has what was committed before."""
         self.observe(process)
         other = self.leaders.setdefault(epoch, process)
         require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
@@ -370,7 +366,7 @@ class Oracle:
         self.flushes.began(process)
         self.world.count("elections")
         earlier = bisect_left(self.committed, epoch, key=lambda each: each.epoch)
-        if earlier:
+        if earlier:  # it may win late, when voters have gone on: then it can commit nothing
             last = self.committed[earlier - 1]
             require(
                 self._has(self.shadow(process.id), last),
