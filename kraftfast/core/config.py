@@ -71,8 +71,8 @@ class QuorumConfig(Struct, frozen=True):
     snapshot_slices_max: int = limits.SNAPSHOT_SLICES_MAX
     """How many slices of snapshots a leader sends at once, to all replicas together."""
     bootstrap_ids: tuple[int, ...] = ()
-    """Whom to ask for the leader besides the voters, which are always asked: ids of voters, or ids
-    below -1 that the node gives to addresses."""
+    """Servers that are asked for the leader, besides the voters, which are always asked. An id
+    below -1 stands for an address that the node knows."""
     endpoints: tuple[Endpoint, ...] = ()
     """Where this replica can be reached: for BeginQuorumEpoch and its entry in the voter set, which
     it keeps up to date (UpdateRaftVoter). Empty: as in the voter set."""

@@ -222,14 +222,11 @@ class FrameSplitter:
     doubling from TURN_BYTES_MAX: to announce much and send little costs the announcer, not us.
     """
 
-    __slots__ = (
-        "frame_bytes_max", "judge", "_buffer", "_full", "_head", "_tail", "_large", "_length",
-    )  # fmt: skip
+    __slots__ = ("frame_bytes_max", "judge", "_buffer", "_head", "_tail", "_large", "_length")
 
     frame_bytes_max: int  # cap on a frame's length, without the four bytes of the length itself
     judge: Callable[[Frame], int] | None  # the cap for a larger frame, by its first bytes
     _buffer: bytearray  # what arrived and was not handed out is _head.._tail; it grows once full
-    _full: bool  # the last bytes filled it: more are waiting
     _head: int  # 0 <= _head <= _tail <= len(_buffer) <= RECEIVE_BYTES
     _tail: int
     _large: bytearray | None  # a frame that does not fit _buffer; its bytes so far are ._tail
@@ -239,7 +236,6 @@ class FrameSplitter:
         self.frame_bytes_max = frame_bytes_max
         self.judge = None
         self._buffer = bytearray(IDLE_BYTES)
-        self._full = False
         self._head = self._tail = 0
         self._large = None
         self._length = 0
@@ -267,15 +263,15 @@ class FrameSplitter:
                 larger[: self._tail] = self._large
                 self._large = larger
             return memoryview(self._large)[self._tail :]
+        full = self._tail == len(self._buffer)  # more is waiting
         if self._head:
             rest = self._buffer[self._head : self._tail]
             self._buffer[: len(rest)] = rest
             self._head, self._tail = 0, len(rest)
-        if self._full and len(self._buffer) < RECEIVE_BYTES:
+        if full and len(self._buffer) < RECEIVE_BYTES:
             wider = bytearray(min(4 * len(self._buffer), RECEIVE_BYTES))
             wider[: self._tail] = self._buffer[: self._tail]
             self._buffer = wider
-        self._full = False
         return memoryview(self._buffer)[self._tail :]
 
     def received(self, count: int) -> None:
@@ -283,7 +279,6 @@ class FrameSplitter:
         size = len(self._buffer if self._large is None else self._large)
         assert 0 <= count <= size - self._tail, "more was received than there was room for"
         self._tail += count
-        self._full = self._tail == size and self._large is None
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None until more has arrived.

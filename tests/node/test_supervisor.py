@@ -332,6 +332,18 @@ def test_a_worker_that_says_nothing_yet_is_listened_to_later(tmp_path: Path) -> 
         assert worker.deaf
 
 
+def test_what_came_from_one_that_is_removed_is_left_to_who_removes_it() -> None:
+    """Both would close its descriptors, of which one may be another file's by then."""
+    found, taken = Supervisor([NodeConfig(1, "one", [])]), []
+    worker = found.workers[1]
+    worker.process = Sibling(os.getpid())
+    for expected in ([1], [1]):
+        found._take(worker, lambda: taken.append(1))
+        assert taken == expected
+        found.workers.pop(1, None)
+    found.close()
+
+
 def test_one_that_cannot_be_added_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,8 @@ def test_a_worker_that_is_slow_to_stop_holds_up_no_other() -> None:
     begun(quorum)
     before, removed = pids(quorum), []
     quorum.process(4).paused = True
+    told: list[Any] = []
+    supervising.host.tell.show = told.append
 
     def remove() -> None:
         supervisor_of(quorum).remove(4, timeout_s=10.0)
@@ -158,6 +160,8 @@ def test_a_worker_that_is_slow_to_stop_holds_up_no_other() -> None:
     assert not removed
     quorum.wait(lambda: bool(removed))
     assert quorum.world.machine(4).process is None
+    ended = [each.node_id for each in told if each.event == "worker_ended"]
+    assert ended == [2], "who removes it waits for its end, alone"
     quorum.world.close()
 
 

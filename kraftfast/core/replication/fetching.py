@@ -68,10 +68,10 @@ def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) ->
 
 
 def show_life(state: ReplicaState, now_ms: int) -> None:
-    """Send a Fetch of whose answer nothing is wanted: this replica writes the leader's snapshot.
+    """Send a Fetch to show the leader that this replica is alive while it writes a snapshot.
 
-    A leader that does not hear a majority resigns. The next one would begin the download anew, and
-    come to the same end: a snapshot that takes long to be checked would never be had (L5).
+    A leader resigns if it hears no majority, and the download would begin again under the next
+    leader. A snapshot that takes long to check would never be installed (L5).
     """
     leader_id = state.leader_id
     if state.peers.fetching is None and state.peers.is_ready(leader_id, now_ms):

@@ -203,7 +203,7 @@ class KernelHost:
         return os.waitstatus_to_exitcode(status) if ended else None
 
     def taken_over(self) -> tuple[Any, ...]:
-        """But for the variable that pytest sets anew for each test."""
+        """Leave out the variable that pytest sets for each test."""
         environment = {name: value for name, value in os.environ.items() if name != OF_ONE_TEST}
         limits = [each for each in dir(resource) if each.startswith("RLIMIT_")]
         return (

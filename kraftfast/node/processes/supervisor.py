@@ -417,11 +417,13 @@ class Supervisor:
                 for fd, _ in ready:
                     if fd == self._waker.fileno():
                         self._waker.clear()
-                        continue
-                    worker, take = sources[fd]
-                    kept = self.workers.get(worker.config.node_id) is worker  # else remove() has it
-                    if kept and worker.process is not None:
-                        take()
+                    else:
+                        self._take(*sources[fd])
+
+    def _take(self, worker: Worker, take: Callable[[], object]) -> None:
+        """Take what came from a worker, unless :meth:`remove` waits for its end."""
+        if self.workers.get(worker.config.node_id) is worker and worker.process is not None:
+            take()
 
     def _ended(self, worker: Worker) -> None:
         """Collect a process that has ended, and tell why."""
@@ -463,9 +465,8 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    self._host.tell(
-                        "worker_waits", worker.config.node_id, why=error.strerror or error
-                    )
+                    why = error.strerror or error
+                    self._host.tell("worker_waits", worker.config.node_id, why=why)
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due

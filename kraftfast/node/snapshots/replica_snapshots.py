@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 SLICE_MS_MAX = 30_000
 UNSYNCED_BYTES_MAX = 8 * 1024 * 1024
-"""Of a snapshot on its way here. A leader keeps it for a minute after the last slice was asked for
-(``core/snapshots/leases.py``), and on a slow disk one sync of all of it may take longer."""
+"""Of a snapshot that is fetched. A leader keeps it for at least a minute after the last slice was
+asked for (``core/snapshots/leases.py``), and on a slow disk one sync of all may take longer."""
 
 
 def is_trim(header: SnapshotHeader) -> bool:

@@ -36,7 +36,7 @@ class Host(Protocol):
         """Return what threads wait for each other by, as ``threading.Condition`` makes it."""
 
     def has_name(self, path: str) -> bool:
-        """Return whether there is something at a path, be it a link to what is gone."""
+        """Return whether a path names something, even a symbolic link to a missing target."""
 
     def is_directory(self, path: str) -> bool:
         """Return whether a path leads to a directory."""

@@ -268,7 +268,7 @@ class SocketPeer:
         self.node.queue(event)
 
     def _missed(self, why: str) -> None:
-        """Note an attempt that failed; tell once that there is nobody, if it goes on like that."""
+        """Record a failed attempt to connect; report once if all fail for ``UNREACHED_MS``."""
         now_ms = self.node.now_ms()
         if self.missed_ms < 0:
             self.missed_ms = now_ms
@@ -349,4 +349,4 @@ class SideChannel(SocketPeer):
         """Tell the core nothing: it knows of the main connection alone."""
 
     def _missed(self, why: str) -> None:
-        """Tell nobody: the main connection does."""
+        """Do nothing: the main connection reports that its peer cannot be reached."""

@@ -120,7 +120,8 @@ class Making:
     def _lose_description(self) -> None:
         """Find out by the replicas what ``quorum.json`` said: a start says it, and makes nothing.
 
-        But for what is left of a plan: while no replica has run, it is made anew by that.
+        The plan is removed first: with a plan, and before any replica has run, a start would make
+        the quorum again.
         """
         self.disk.unlink(os.path.join(PLACE, PLAN))
         file = f"{PLACE}/quorum.json"

@@ -1,4 +1,4 @@
-"""Requests of operators that a quorum must refuse, whoever leads it: they change nothing."""
+"""Operator requests that every leader must refuse, and that must change nothing."""
 
 from __future__ import annotations
 
