@@ -17,7 +17,7 @@ cdef class Producers:
     cdef dict by_name                      # those that have a name
     cdef Producer newest                   # touched last, or None
     cdef readonly object forgotten         # Forgotten
-    cdef list marks                        # [(offset, state)] rising: segments begin or snapshots end
+    cdef list marks                        # [(offset, state)]: of segments, snapshots; rising
 
     # Kafka's error code for a batch that is to be appended now; 0: none.
     # `epoch`: of the leader that asks.
