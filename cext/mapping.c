@@ -213,6 +213,21 @@ void kf_populate(uint8_t *map, uint64_t from, uint64_t to) {
     if (map && page_from < to) madvise(map + page_from, to - page_from, MADV_POPULATE_WRITE);
 }
 
+uint64_t kf_cached_end(uint8_t *map, uint64_t from, uint64_t to) {
+    unsigned char pages[4096];
+    uint64_t at = from & ~IN_PAGE;
+    if (!map) return from;
+    while (at < to) {
+        uint64_t count = (to - at + IN_PAGE) / KF_PAGE_BYTES;
+        if (count > sizeof pages) count = sizeof pages;
+        if (mincore(map + at, count * KF_PAGE_BYTES, pages)) break;
+        for (uint64_t i = 0; i < count; i++, at += KF_PAGE_BYTES)
+            if (!(pages[i] & 1)) return at > from ? at : from;
+    }
+    if (at > to) at = to;
+    return at > from ? at : from;
+}
+
 int kf_exchange_names(const char *one, const char *other) {
 #if defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
     return syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) ? errno : 0;

@@ -73,6 +73,8 @@ int kf_write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece);
 /* Have the pages of [from, to) there, in the largest folios there are, so that stores cause no
  * faults. The blocks must be reserved. Only a hint. */
 void kf_populate(uint8_t *map, uint64_t from, uint64_t to);
+/* Up to where the page cache holds the pages of [from, to), from the start on. */
+uint64_t kf_cached_end(uint8_t *map, uint64_t from, uint64_t to);
 /* fdatasync, once it was not cut short. Returns 0 or an errno. */
 int kf_sync(int fd);
 /* How many names lead to an open file; -1 if that cannot be told. Not by fstat: that asks for the

@@ -45,11 +45,12 @@ static int do_range(kf_nursery *n, int fd) {
     if (n->what == KF_ZERO) return zero_range(n, fd);
     if (n->what == KF_RESERVE) error = kf_reserve(fd, n->from, n->to);
     if (n->what == KF_POPULATE) kf_populate(n->map, n->from, n->to);
+    uint64_t end = n->what == KF_CACHED ? kf_cached_end(n->map, n->from, n->to) : n->to;
     if (n->what == KF_SYNC) {
         error = kf_sync(fd);
         atomic_fetch_add_explicit(&n->flushes, 1, memory_order_relaxed);
     }
-    if (!error) atomic_store_explicit(&n->done, n->to, memory_order_seq_cst);
+    if (!error) atomic_store_explicit(&n->done, end, memory_order_seq_cst);
     return error;
 }
 

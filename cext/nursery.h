@@ -14,6 +14,7 @@ enum {
     KF_ZERO,     /* zeros are written, piece by piece, each flushed */
     KF_POPULATE, /* its pages are there, and may be stored into without a fault */
     KF_SYNC,     /* what was stored into the file is put on disk; the range does not matter */
+    KF_CACHED,   /* it is found out up to where the page cache holds its pages */
 };
 
 /* One range at a time. The thread opens the file again (/proc/self/fd), so that its syncs report no

@@ -222,7 +222,7 @@ class LocalQuorum(QuorumOfThisHost):
             cluster_id=self.description.cluster_id,
             listeners=[ListenerConfig("CONTROLLER", *address)] if address else [],
             processors=share(tuning.processors, len(known.voters)),
-            **tuning.of_each_node(),
+            **tuning.of_each_node(known.durability),
         )
 
     @property

@@ -100,7 +100,8 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--segment-bytes",
             type=options.SEGMENT_BYTES,
-            help="A segment of the log holds so much [what is prepared, 256 MiB at least].",
+            help="A segment of the log holds so much [what is prepared, 256 MiB at least; in "
+            "memory a sixteenth of --retention].",
         ),
         click.option(
             "--retention",

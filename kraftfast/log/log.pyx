@@ -233,11 +233,11 @@ cdef class Log:
     cdef uint8_t *place(self, uint32_t size) noexcept:
         """Return where the next batch is put together; the one rule for how (profiles/README.md).
 
-        A memory log stores batches where pages were made. It writes all others, and those of a used
-        file, whose pages may have left memory.
+        A memory log stores batches where pages were made, or a used file has them; else it writes.
         """
-        cdef bint made = self.active.position + size <= self.active.zeroed and not self.active.used
-        self.stage = NULL if made and not self.writes else &self.staged
+        cdef uint64_t made = self.active.cached if self.active.used else self.active.zeroed
+        cdef bint written = self.writes or self.active.position + size > made
+        self.stage = &self.staged if written else NULL
         return self.active.place(self.stage)
 
     cdef int store(self, uint32_t size) except -1:

@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from kraftfast.errors import DiskFull, FlushFailed, OutOfResources, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment_file import storage_failure
-from kraftfast.log.used_again import take_in
+from kraftfast.log.spare import Spare, page_end
 from kraftfast.log.segment cimport KF_KEY_MAX, Segment
 from kraftfast.log.segment_file cimport SegmentFile
 
@@ -44,9 +44,10 @@ cdef extern from "nursery.h":
     void kf_nursery_halt(kf_nursery *n) nogil
     void kf_nursery_stop(kf_nursery *n) nogil
 
-WORK = ("reserve", "zero", "populate", "sync")
+WORK = ("reserve", "zero", "populate", "sync", "cached")
 """As in cext/nursery.h."""
 RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
+RECYCLED_BYTES = 128 * 1024 * 1024  # or so much: retention may free several small ones at once
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
@@ -82,7 +83,7 @@ cdef class PreparerThread:
         kf_nursery_pause(self.thread, ZERO_PAUSE_US)
 
     def ask(self, SegmentFile file, str what, uint64_t start, uint64_t end):
-        """Have ``reserve``, ``zero``, ``populate`` or ``sync`` of the file done. One at a time."""
+        """Have one of ``WORK`` done with the file. One at a time."""
         assert self.thread != NULL and not self.busy()
         self.file = file
         self.thread.fd, self.thread.map = file.fd, file.base
@@ -132,70 +133,6 @@ cdef class PreparerThread:
 
     def __dealloc__(self):
         self.close()
-
-
-class Spare:
-    """The next segment's file on its way: its blocks, then its last page.
-
-    The page is on disk before its magic is stored, and the magic before the file gets a segment's
-    name: so a file among the segments that has no page was trimmed, or is Kafka's (D10). A file
-    that is used again and was not trimmed keeps its page, and gets a key (``take_in``).
-    """
-
-    # file: a SegmentFile in the nursery. reserved: bytes from the start that may be stored into.
-    # zeroed: those whose blocks were written. key: of this life of the file, or 0. used: it had
-    # another one. paged: it was not trimmed since. stage: what comes next.
-
-    BLOCKS, PAGE, DRAFTED, SEALED, READY = range(5)
-
-    def __init__(self, file, capacity, stride, generation, key=0, used=False, paged=False):
-        self.file, self.capacity, self.generation = file, capacity, generation
-        self.key, self.used, self.paged = key, used, paged
-        self.wanted = min(page_end(stride), capacity)
-        if used:  # all of it, and its last page unless that is there with its words
-            self.wanted = capacity if paged else capacity + PAGE_BYTES
-        self.reserved = self.zeroed = 0
-        self.stage = Spare.BLOCKS
-
-    def next_work(self):
-        """Return (what, start, end): what the preparer has to do next."""
-        if self.stage == Spare.BLOCKS:
-            return "reserve", 0, self.wanted
-        if self.stage == Spare.PAGE:
-            return "zero", self.capacity, self.capacity + PAGE_BYTES
-        return "sync", 0, 0
-
-    def advance(self):
-        """Note that the work at hand is done."""
-        cdef Segment segment
-        if self.stage == Spare.BLOCKS:
-            self.reserved = min(self.wanted, self.capacity)
-            self.zeroed = self.capacity if self.used else 0
-            if self.paged:
-                had_key = take_in(Segment(self.file, 0, self.capacity), self.key)
-                self.stage = Spare.READY if had_key else Spare.SEALED
-                return
-        elif self.stage == Spare.PAGE:
-            segment = Segment(self.file, 0, self.capacity)
-            segment.draft_page(0, 0, self.generation, self.key)
-        elif self.stage == Spare.DRAFTED:
-            segment = Segment(self.file, 0, self.capacity)
-            segment.seal_page()
-        self.stage += 1
-
-    def finish(self):
-        """Do what is left, now. Raises DiskFull."""
-        while self.stage != Spare.READY:
-            do_now(self.file, *self.next_work())
-            self.advance()
-
-    def prepare_up_to(self, end, how):
-        """Have so many bytes ready for quick flushes, or stores; for start-up."""
-        self.finish()
-        if self.zeroed < end:
-            self.file.prepare(self.zeroed, end, how)
-            self.zeroed = end
-            self.reserved = max(self.reserved, end)
 
 
 class Nursery:
@@ -334,7 +271,8 @@ class Nursery:
 
     def takes_files(self) -> bool:
         """Return whether a freed segment's file may be recycled."""
-        return len(self.recycled) < RECYCLED_MAX
+        count = len(self.recycled)
+        return count < RECYCLED_MAX or (count + 1) * self.capacity <= RECYCLED_BYTES
 
     def recycle(self, segment):
         """Take in a freed segment's file that no process maps: it keeps its blocks.
@@ -400,7 +338,7 @@ class Nursery:
             if what.stage == Spare.READY:
                 self._note_zeros(what)
             else:
-                what.advance()
+                what.advance(self.preparer.done())
         elif what is active and work == "reserve":
             active.note_reserved(self.preparer.done())
         elif what is active and work == "populate":
@@ -484,17 +422,5 @@ class Nursery:
             self._serial += 1
             path = os.path.join(self.path, f"spare-{self._serial}")
             file = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
-        self.spare = Spare(file, self.capacity, self.stride, generation, key, used, paged)
-
-
-def do_now(file, what, start, end):
-    """Do here and now what the preparer would do with a range of a file. Raises DiskFull."""
-    if what == "sync":
-        file.sync()
-    else:
-        getattr(file, what)(start, end)
-
-
-def page_end(position):
-    """Return the end of the page that ends at or behind a position."""
-    return -(-position // PAGE_BYTES) * PAGE_BYTES
+        self.spare = Spare(
+            file, self.capacity, self.stride, generation, self.how, key, used, paged)

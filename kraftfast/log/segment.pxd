@@ -55,6 +55,8 @@ cdef extern from "mapping.h":
     ctypedef struct kf_stage:
         uint8_t *bytes
         const uint8_t *map
+    enum:
+        KF_STAGE_ZEROS
     int kf_stage_open(kf_stage *s, size_t bytes) nogil
     void kf_stage_close(kf_stage *s, size_t bytes) nogil
     uint8_t *kf_stage_place(kf_stage *s, const uint8_t *map, uint64_t at) nogil
@@ -90,7 +92,8 @@ cdef class Segment:
     cdef readonly uint64_t reserved       # >= prepared: bytes that have their blocks
     cdef public uint64_t zeroed           # bytes whose blocks were written, or pages made
     cdef readonly uint64_t key            # of this life of the file; 0: zeros behind
-    cdef readonly bint used                 # anything may stand behind the batches
+    cdef readonly bint used               # anything may stand behind the batches
+    cdef readonly uint64_t cached         # if used: bytes whose pages were there to be stored into
     cdef readonly uint64_t voucher        # of the batches, under the key
     cdef readonly uint64_t flushed_position   # <= position: bytes on disk for certain
     cdef uint8_t *page                    # the file's last page; NULL: trimmed

@@ -7,7 +7,7 @@ Names, index entries and when they are made are Kafka's (``LogSegment``, ``Offse
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kraftfast import limits
 from kraftfast.record.judge cimport *
@@ -90,8 +90,7 @@ cdef class Segment:
         hole may be a SIGBUS (R10).
         """
         cdef uint64_t made[512]  # KF_PAGE_BYTES, aligned
-        cdef kf_mark mark = kf_mark(offset, epoch, 0)
-        kf_page_format(<uint8_t *>made, mark, generation)
+        kf_page_format(<uint8_t *>made, kf_mark(offset, epoch, 0), generation)
         kf_key_store(<uint8_t *>made, key)
         memcpy(self.file.base + self.capacity + 8, <uint8_t *>made + 8, KF_PAGE_BYTES - 8)
 
@@ -150,7 +149,7 @@ cdef class Segment:
 
     def note_spare(self, spare):
         """Note what was prepared of a file that the nursery made or took in."""
-        self.used = spare.used
+        self.used, self.cached = spare.used, spare.cached
         self.note_reserved(spare.reserved, spare.zeroed)
 
     def hold_back(self, uint64_t upto):
@@ -188,11 +187,13 @@ cdef class Segment:
 
     cdef int store(self, kf_stage *stage, uint32_t size) except -1:
         """Take what was put together: it stands at the end now. Raises StorageError."""
-        cdef uint64_t written
+        cdef uint64_t written, end = self.position + size
         if stage != NULL:
             written = kf_stage_pad(stage, self.position, size, self.prepared)
             self.file.write(self.position & ~<uint64_t>(KF_PAGE_BYTES - 1), stage.bytes, written)
             kf_stage_keep(stage, self.file.base, self.position, size)
+        elif self.used:
+            memset(self.file.base + end, 0, min(KF_STAGE_ZEROS, self.prepared - end))
         return 0
 
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1:

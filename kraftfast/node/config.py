@@ -34,6 +34,21 @@ class VoterConfig(msgspec.Struct, frozen=True):
     directory_id: str = ""
 
 
+SEGMENTS_IN_MEMORY = 16
+
+
+def usual_segment_bytes(durability: str, retention_bytes: int | None, most: int) -> int:
+    """Return how large the segments of a log are where nobody chose; at most ``most``.
+
+    A log in memory of which ``retention_bytes`` are kept has many small ones: what is kept, and
+    the files before and behind it, then stay so little that the kernel has no reason to write them
+    back (profiles/README.md).
+    """
+    if durability != "memory" or retention_bytes is None or retention_bytes < 0:
+        return most
+    return min(most, max(limits.SEGMENT_BYTES_MIN, retention_bytes // SEGMENTS_IN_MEMORY))
+
+
 class NodeConfig(msgspec.Struct, frozen=True):
     """Everything about one replica; times are milliseconds, sizes bytes.
 
@@ -43,6 +58,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ``may_vote``: False for process.roles=broker, which can never be a voter.
     ``retention_bytes``, ``retention_ms``: how much of the log is kept (``snapshots.retention``),
     -1: all. None is Kafka's default where a state machine makes snapshots, and all elsewhere.
+    ``segment_bytes``: None: :func:`usual_segment_bytes`.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
     ``campaign``: whether it ever asks to lead; None: unless it is a witness (``witness``).
     ``new_quorum``: all disks of its quorum were made just now.
@@ -64,7 +80,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     new_quorum: bool = False
     flush: str = "adaptive"
     idle: str = "hybrid"
-    segment_bytes: int = limits.SEGMENT_BYTES
+    segment_bytes: int | None = None
     segment_ms: int = limits.SEGMENT_MS
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = limits.PREPARE_BYTES
@@ -140,8 +156,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
         """Return the log's part. Raises InvalidOption."""
         from kraftfast.log.recovery import Settings  # as above: only a replica loads its log
 
+        usual = usual_segment_bytes(durability, self.retention_bytes, limits.SEGMENT_BYTES)
         return Settings(
-            segment_bytes=self.segment_bytes,
+            segment_bytes=usual if self.segment_bytes is None else self.segment_bytes,
             segment_ms=self.segment_ms,
             stride_bytes=self.stride_bytes,
             prepare_bytes=self.prepare_bytes,

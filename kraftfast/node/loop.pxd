@@ -9,7 +9,7 @@ from kraftfast.node.rings.local_peer cimport LocalPeer
 cdef class Loop:
     cdef public Node node
     cdef public dict handlers
-    cdef public object ring_peers, door, sockets, resolver, signals, stop_at_ms
+    cdef public object ring_peers, door, placement, sockets, resolver, signals, stop_at_ms
     cdef public int spin_us
     cdef set _forgotten
     cdef long long _turns, _progress, _tended_ms

@@ -60,7 +60,7 @@ class Loop:
         self.resolver = node.host.resolver()
         self.sockets = sockets(node, self) if sockets and node.config.listeners else None
         node.attach(Prober(node, self), self.sockets)
-        Placement(node)
+        self.placement = Placement(node)
         self.stop_at_ms: int | None = None
         self._turns = 0
         self._progress = 0
@@ -204,6 +204,7 @@ class Loop:
         if now_ms >= node.core.deadline_ms:
             node.step(ev.Tick())
         node.tend()
+        self.placement.tend(now_ms)
         node.show_ends()
         if node.appends_held:
             node.release_appends()

@@ -345,6 +345,25 @@ static void generation_guards_a_copy(void) {
     pthread_join(thread, NULL);
 }
 
+/* How far a file is in the page cache, from a place on. */
+static void cached_pages(void) {
+    size_t bytes = 20 * BYTES; /* more than mincore is asked for at once */
+    int fd = new_memory_file(bytes + BYTES);
+    uint8_t *map = kf_map(fd, bytes + BYTES, 1);
+    CHECK(kf_cached_end(map, 0, bytes) == 0 && kf_cached_end(map, 5000, bytes) == 5000);
+    for (size_t at = 0; at < bytes; at += 4096) CHECK(pwrite(fd, "x", 1, (off_t)at) == 1);
+    CHECK(kf_cached_end(map, 0, bytes) == bytes && kf_cached_end(map, 5000, bytes) == bytes);
+    CHECK(kf_cached_end(map, 0, bytes + BYTES) == bytes);
+    CHECK(kf_cached_end(map, bytes + 5, bytes + BYTES) == bytes + 5);
+    CHECK(kf_cached_end(map, 0, 5000) == 5000 && kf_cached_end(map, 7, 7) == 7);
+    CHECK(kf_cached_end(NULL, 3, bytes) == 3);
+    CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BYTES + 8192, 4096) == 0);
+    CHECK(kf_cached_end(map, 0, bytes) == BYTES + 8192);
+    kf_unmap(map, bytes + BYTES);
+    CHECK(kf_cached_end(map, 0, bytes) == 0); /* no map there any more */
+    close(fd);
+}
+
 static const test_case cases[] = {
     {"maps", maps},
     {"guarded_copies_copy", guarded_copies_copy},
@@ -355,6 +374,7 @@ static const test_case cases[] = {
     {"stages", stages},
     {"a_stage_gives_memory_back", a_stage_gives_memory_back},
     {"zeros", zeros},
+    {"cached_pages", cached_pages},
     {"generation_guards_a_copy", generation_guards_a_copy},
 };
 

@@ -288,6 +288,8 @@ static void thread_prepares(void) {
     CHECK(kf_nursery_flushes(&nursery) == MIB / PIECE);
     ask(fd, map, MIB, 2 * MIB, KF_POPULATE);
     CHECK(wait_done() == 0 && kf_nursery_flushes(&nursery) == MIB / PIECE);
+    ask(fd, map, 0, 9 * MIB, KF_CACHED);
+    CHECK(wait_done() == 0 && kf_nursery_done(&nursery) >= MIB);
     ask(fd, map, 0, 0, KF_SYNC);
     CHECK(wait_done() == 0 && kf_nursery_flushes(&nursery) == MIB / PIECE + 1);
     kf_unmap(map, 9 * MIB);

@@ -15,9 +15,10 @@ from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.log import segment_file
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.nursery import RETRY_MS, Spare
+from kraftfast.log.nursery import RETRY_MS
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import epoch_checkpoint
+from kraftfast.log.spare import Spare
 from kraftfast.node.snapshots.retention import Retention
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk

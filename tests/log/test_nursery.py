@@ -21,11 +21,10 @@ from kraftfast.log.nursery import (
     PACE_MS,
     RETRY_MS,
     Nursery,
-    Spare,
-    do_now,
 )
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
+from kraftfast.log.spare import Spare, do_now
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (
     KIB,
@@ -48,7 +47,7 @@ def test_a_spare_is_a_segments_file_only_when_it_is_on_disk(tmp_path: Path) -> N
     disk = CrashDisk()
     disk.make_directory("/n")
     file = disk.create_segment("/n/spare", 64 * KIB + PAGE)
-    spare = Spare(file, 64 * KIB, 16 * KIB, 7)
+    spare = Spare(file, 64 * KIB, 16 * KIB, 7, "written")
     work = []
     while spare.stage != Spare.READY:
         work.append(spare.next_work())

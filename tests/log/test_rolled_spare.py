@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 from kraftfast.log.disk import Disk
-from kraftfast.log.nursery import Nursery, Spare
+from kraftfast.log.nursery import Nursery
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment
+from kraftfast.log.spare import Spare
 from tests.log.kit import PAGE, preparer_thread
 
 

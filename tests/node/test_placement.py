@@ -6,13 +6,15 @@ import doctest
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kraftfast import LocalQuorum
 from kraftfast.errors import InvalidOption
 from kraftfast.node.processes import placement
-from kraftfast.node.processes.placement import processors_for, share
+from kraftfast.node.processes.placement import FREE_MS, processors_for, share
 
 MINE = sorted(os.sched_getaffinity(0))
 
@@ -80,6 +82,32 @@ def test_the_kernel_decides_where_it_is_asked_to(tmp_path: Path) -> None:
         quorum.wait_leader()
         for id in (1, 2, 3):
             assert allowed(quorum.supervisor.pid(id)) == {frozenset(MINE)}
+
+
+def test_a_replica_that_appends_much_runs_anywhere() -> None:
+    """One with the smaller share of a processor would fall behind the leader's log."""
+    moves: list[tuple[int, ...]] = []
+    nursery = SimpleNamespace(is_busy=False)
+    node: Any = SimpleNamespace(
+        config=SimpleNamespace(processors=(4, 5), node_id=2), log=SimpleNamespace(nursery=nursery),
+        core=SimpleNamespace(leader_id=1), voters=SimpleNamespace(ids=(1, 2, 3)),
+        host=SimpleNamespace(run_on=moves.append), on_role=[], on_voters=[],
+    )  # fmt: skip
+    place = placement.Placement(node)
+    node.on_voters[0]()
+    place.tend(0)
+    assert moves == [(5,)]
+    nursery.is_busy = True
+    place.tend(1)
+    place.tend(2)
+    node.on_role[0](None)
+    assert moves == [(5,), (4, 5)], "an election does not bind it"
+    nursery.is_busy = False
+    place.tend(3 + FREE_MS - 2)
+    assert moves == [(5,), (4, 5)], "nor does a pause"
+    place.tend(2 + FREE_MS)
+    place.tend(3 + FREE_MS)
+    assert moves == [(5,), (4, 5), (5,)]
 
 
 def test_processors_of_others_are_refused(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 import kraftfast
+from kraftfast import limits
 from kraftfast.cli.root import say_warning
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
+from kraftfast.node.config import NodeConfig
 from kraftfast.node.processes import tuning
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.tuning import Tuning, tuning_of
@@ -177,6 +179,32 @@ def test_a_setting_of_another_kind_of_number_is_one() -> None:
     tuning = Tuning(segment_bytes=numpy.int64(1 << 20), state_machine=None, retention_bytes=None)
     assert type(tuning.segment_bytes) is int
     assert tuning.state_machine == ""
+
+
+@pytest.mark.parametrize(
+    "durability, retention, chosen, expected",
+    [
+        ("memory", 512 << 20, None, 32 << 20),
+        ("memory", 16 << 20, None, 8 << 20),
+        ("memory", 1 << 40, None, 256 << 20),
+        ("memory", 512 << 20, 64 << 20, 64 << 20),
+        ("memory", None, None, 256 << 20),
+        ("memory", -1, None, 256 << 20),
+        ("majority", 512 << 20, None, 256 << 20),
+    ],
+)
+def test_a_log_in_memory_that_is_kept_in_part_has_small_segments(
+    durability: str, retention: int | None, chosen: int | None, expected: int
+) -> None:
+    tuning = Tuning(segment_bytes=chosen, retention_bytes=retention)
+    assert tuning.of_each_node(durability)["segment_bytes"] == expected
+
+
+def test_a_server_has_kafkas_segments_but_for_a_log_in_memory() -> None:
+    config = NodeConfig(1, "q", [], retention_bytes=512 << 20)
+    assert config.log_settings("majority").segment_bytes == limits.SEGMENT_BYTES
+    assert config.log_settings("memory").segment_bytes == 32 << 20
+    assert NodeConfig(1, "q", [], segment_bytes=9 << 20).log_settings("memory").capacity == 9 << 20
 
 
 UNGUARDED = """

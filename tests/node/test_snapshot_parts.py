@@ -14,16 +14,13 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
-from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
-from kraftfast.link.kernel import THREADS
+from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
-from kraftfast.node.background import Background
 from kraftfast.node.host import LocalHost
 from kraftfast.node.snapshots.replica_snapshots import SnapshotDraft, Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
-from kraftfast.node.state_machine import StateMachine, makes_snapshots
 from kraftfast.node.translation import translate, wire_values
 from kraftfast.node.translation.translate_snapshot import Slice, slice_of
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, ReplicaKey
@@ -305,7 +302,9 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
     node.log = SimpleNamespace(
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
-        nursery=SimpleNamespace(error=None, give_up_spare=lambda now_ms: False),
+        nursery=SimpleNamespace(
+            error=None, give_up_spare=lambda now_ms: False, segment_bytes=1000
+        ),
     )  # fmt: skip
     history = SimpleNamespace(version_at=lambda _end: 0)
     node.core = SimpleNamespace(
@@ -336,6 +335,18 @@ def test_whole_segments_are_given_up_beyond_the_limit(
     kept.tend(0)
     due = [event.snapshot_id for event in node.events if isinstance(event, ev.RetentionDue)]
     assert due == ([] if start is None else [OffsetAndEpoch(start, start - 10)])
+
+
+@pytest.mark.parametrize("bytes_max, urgent", [(60, True), (150, False)])
+def test_a_log_that_outgrew_its_limit_waits_for_no_replica(
+    tmp_path: Path, bytes_max: int, urgent: bool
+) -> None:
+    """350 bytes: 200 more than the limit are kept for one that fetches a snapshot, no more."""
+    node, kept = retention(tmp_path, False, retention_bytes=bytes_max)
+    node.log.nursery.segment_bytes = 100
+    kept.tend(0)
+    due = [event.urgent for event in node.events if isinstance(event, ev.RetentionDue)]
+    assert due == [urgent]
 
 
 def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
@@ -449,52 +460,3 @@ def test_a_snapshot_that_cannot_be_read_is_not_old(tmp_path: Path) -> None:
     made(tmp_path, ids[1], time.time_ns() // 1_000_000)
     kept.tend(0)
     assert node.events == []
-
-
-# --- machines -------------------------------------------------------------------------------------
-
-
-class Half(StateMachine):
-    def snapshot(self, writer: Any) -> None:
-        pass
-
-
-class Whole(Half):
-    def restore(self, reader: Any) -> None:
-        pass
-
-
-def test_a_machine_has_both_or_neither() -> None:
-    assert makes_snapshots(Whole()) and not makes_snapshots(StateMachine())
-    with pytest.raises(InvalidOption, match="only one of"):
-        makes_snapshots(Half())
-
-
-# --- beside the loop ------------------------------------------------------------------------------
-
-
-def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:
-    beside = Background(THREADS)
-    try:
-        found: list[int] = []
-
-        def take(count: int) -> None:
-            deadline = time.monotonic() + 20
-            while len(found) < count and time.monotonic() < deadline:
-                beside.take()
-                time.sleep(0.001)
-
-        for number in range(50):
-            beside.ask(lambda number=number: number * number, found.append)  # type: ignore[misc]
-        take(50)
-        assert found == [number * number for number in range(50)]
-
-        def fail() -> None:
-            raise FlushFailed("of a snapshot")
-
-        beside.ask(fail, lambda _: None)
-        with pytest.raises(FlushFailed):  # D9: it ends the loop
-            take(51)
-    finally:
-        beside.close()
-    beside.tell(lambda: None)  # nobody looks any more

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import InvalidOption, PeerGone
-from kraftfast.node.state_machine import StateMachine
+from kraftfast.node.state_machine import StateMachine, makes_snapshots
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import Inside
 
@@ -186,3 +186,19 @@ def test_an_orderly_end_leaves_kafkas_files(tmp_path: Path) -> None:
     log_path = Path(node.directory.log_path)
     (segment,) = log_path.glob("*.log")
     assert segment.stat().st_size < 4096 and segment.with_suffix(".index").exists()
+
+
+class Half(StateMachine):
+    def snapshot(self, writer: Any) -> None:
+        pass
+
+
+class Whole(Half):
+    def restore(self, reader: Any) -> None:
+        pass
+
+
+def test_a_machine_has_both_or_neither() -> None:
+    assert makes_snapshots(Whole()) and not makes_snapshots(StateMachine())
+    with pytest.raises(InvalidOption, match="only one of"):
+        makes_snapshots(Half())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from greenlet import getcurrent
 
-from kraftfast.log.nursery import Spare
 from kraftfast.log.snapshots.snapshot_files import snapshot_name
+from kraftfast.log.spare import Spare
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.oracles.ending import check_disks
 from tests.sim.kill import outcome

@@ -66,9 +66,10 @@ def recover(
             click.echo(line, err=as_json)
     if not dry_run and (yes or confirmed(chosen)):
         durability = chosen.options.durability
-        how = "mapped" if durability == "memory" else "written"
-        segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
-        settings = Settings(segment_bytes=segment_bytes, how=how)
+        if node is None:
+            settings = Settings(how="mapped" if durability == "memory" else "written")
+        else:
+            settings = node.log_settings(durability)
         with kept_stopped(chosen, found):
             refuse_used(found, look(paths)[0])
             plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it

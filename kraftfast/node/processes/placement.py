@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kraftfast.node.node import Node
 
 THREADS = "/proc/self/task"
+FREE_MS = 2_000
 
 
 def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
@@ -52,26 +53,45 @@ def processors_for(
 
 
 class Placement:
-    """Keeps a replica's threads where the config wants them, under any leader."""
+    """Keeps a replica's threads where the config wants them, under any leader.
 
-    # node: whose. at: the processors chosen last.
+    One that appends much goes wherever there is room: a follower with the smaller share of a
+    processor would fall behind, until the leader's log no longer holds what it needs.
+    """
+
+    # node: whose. at: the processors chosen last. free_until_ms: anywhere up to then.
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.at: Sequence[int] = ()
+        self.free_until_ms = 0
         if node.config.processors:
             node.on_role.append(lambda _effect: self._choose())
             node.on_voters.append(self._choose)
 
+    def tend(self, now_ms: int) -> None:
+        """Let go of the processor while much is appended, and for ``FREE_MS`` after."""
+        if not self.node.config.processors:
+            return
+        if self.node.log.nursery.is_busy:
+            if not self.free_until_ms:
+                self._go_to(self.node.config.processors)
+            self.free_until_ms = now_ms + FREE_MS
+        elif self.free_until_ms and now_ms >= self.free_until_ms:
+            self.free_until_ms = 0
+            self._choose()
+
     def _choose(self) -> None:
         node, processors = self.node, self.node.config.processors
         leader_id = node.core.leader_id
-        if leader_id < 0:
+        if leader_id < 0 or self.free_until_ms:
             return  # an election is under way: moving now would only take time
-        wanted = processors_for(node.config.node_id, leader_id, node.voters.ids, processors)
+        self._go_to(processors_for(node.config.node_id, leader_id, node.voters.ids, processors))
+
+    def _go_to(self, wanted: Sequence[int]) -> None:
         if wanted != self.at:
             self.at = wanted
-            node.host.run_on(wanted)
+            self.node.host.run_on(wanted)
 
 
 def move(processors: Sequence[int]) -> None:

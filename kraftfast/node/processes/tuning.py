@@ -13,6 +13,7 @@ from msgspec import Struct
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
+from kraftfast.node.config import usual_segment_bytes
 from kraftfast.node.processes.placement import share
 from kraftfast.node.state_machine import StateMachine, describe_class
 from kraftfast.types import address_text, is_loopback
@@ -25,6 +26,7 @@ ELECTION_TIMEOUT_MS = 150
 """For start-up alone: pre-vote shields a living leader, and the kernel reports a dead one."""
 
 
+SEGMENT_BYTES = 256 * 1024 * 1024
 PORT_MIN, PORT_TRIES_MAX = 10_000, 100
 MS_MAX = 2**31 - 1
 BOUNDS = {
@@ -43,7 +45,7 @@ BOUNDS = {
     "connections_max": (1, MS_MAX),
 }
 """Setting -> its smallest and its largest value."""
-MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
+MAY_BE_NONE = frozenset({"segment_bytes", "retention_bytes", "retention_ms"})
 
 
 def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
@@ -108,7 +110,7 @@ class Settings(TypedDict, total=False):
     port: int
     host: str
     expose_without_authentication: bool
-    segment_bytes: int
+    segment_bytes: int | None
     stride_bytes: int
     prepare_bytes: int
     retention_bytes: int | None
@@ -141,8 +143,9 @@ class Tuning(Struct):
     """The address to listen on."""
     expose_without_authentication: bool = False
     """Listen on a host that others reach, without authentication; no warning for loopback."""
-    segment_bytes: int = 256 * 1024 * 1024
-    """The size of a segment file."""
+    segment_bytes: int | None = None
+    """The size of a segment file. None: 256 MiB; with ``durability="memory"`` and
+    ``retention_bytes`` a sixteenth of that, 8 to 256 MiB."""
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     """How much is written with zeros ahead of the log's end under load. A replica begins with
     ``prepare_bytes`` and goes on with 8 times what it has appended, up to this."""
@@ -219,15 +222,18 @@ class Tuning(Struct):
             raise InvalidOption(f"replica {id} would listen on port {port}: the last is {PORT_MAX}")
         return self.host, self.port + id if self.port else free_port(self.host)
 
-    def of_each_node(self) -> dict[str, Any]:
+    def of_each_node(self, durability: str) -> dict[str, Any]:
         """Return the settings that are passed to every replica (``NodeConfig``)."""
         names = (
-            "flush", "idle", "segment_bytes", "stride_bytes", "prepare_bytes", "retention_bytes",
+            "flush", "idle", "stride_bytes", "prepare_bytes", "retention_bytes",
             "retention_ms", "snapshot_bytes", "snapshot_interval_ms", "election_timeout_ms",
             "fetch_timeout_ms", "producers_max", "connections_per_address_max", "connections_max",
             "state_machine",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in names}
+        usual = usual_segment_bytes(durability, self.retention_bytes, SEGMENT_BYTES)
+        settings["segment_bytes"] = usual if self.segment_bytes is None else self.segment_bytes
+        return settings
 
 
 def tuning_of(settings: dict[str, Any]) -> Tuning:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LOOK_MS = 1000
 """Kafka looks every minute."""
 NEVER_MS = 2**63 - 1
+GROWN_SEGMENTS = 2
+"""A log may be so much longer than asked for, or by half, for a replica that fetches."""
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
 
@@ -154,8 +156,22 @@ class Retention:
             self._next_ms = 0  # what it writes is small, and gives up whole segments
 
     def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:
-        """Have the log begin there; on a full disk, do not wait for replicas that fetch one."""
-        return ev.RetentionDue(snapshot_id, self.node.log.nursery.error is not None)
+        """Have the log begin there; do not wait for replicas that fetch one on a full disk, or
+        where the log has grown by half while one did.
+
+        A replica that the log has left behind then comes back to a snapshot that costs nothing.
+        While it is one that a majority needs, nothing is committed, and the log does not grow (L5).
+        """
+        full = self.node.log.nursery.error is not None
+        return ev.RetentionDue(snapshot_id, full or self.trims and self._is_grown())
+
+    def _is_grown(self) -> bool:
+        if self.bytes_max < 0:
+            return False
+        log = self.node.log
+        room = max(self.bytes_max // 2, GROWN_SEGMENTS * log.nursery.segment_bytes)
+        size = sum(segment.position for segment in log.segments)
+        return bool(size - self.bytes_max > room)
 
     # --- with one ---------------------------------------------------------------------------------
 
