@@ -14,7 +14,7 @@ from typing import Any
 from kraftfast.errors import DiskFull
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
-from kraftfast.log.nursery import PreparerThread, do_now
+from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Recovered, Settings, open_log
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import (
@@ -24,6 +24,7 @@ from kraftfast.log.small_files.directory import (
     format_directory,
 )
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.log.spare import do_now
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from kraftfast.types import OffsetAndEpoch, QuorumState
