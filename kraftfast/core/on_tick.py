@@ -482,4 +482,4 @@ TIMERS: dict[type, Timers] = {
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
 """Of a follower that waits for room in its log."""
 BUSY = timers(Timer(keep_alive_due_ms, keep_alive))
-"""Of a follower that writes a snapshot: no silence of the leader is heard."""
+"""Of a follower that writes a snapshot: it does not campaign meanwhile, and lets others."""

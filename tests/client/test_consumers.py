@@ -285,6 +285,18 @@ def test_nothing_beyond_the_high_watermark_is_handed_out(server: ScriptedServer)
     assert [record.value for record in consumer_of(server)] == [b"a", b"b"]
 
 
+def test_each_answer_is_bounded_by_its_own_high_watermark(server: ScriptedServer) -> None:
+    log = Log(server, encode([b"a", b"b"]))
+    consumer = consumer_of(server)
+    assert [record.value for record in consumer.read(2)] == [b"a", b"b"]
+    assert consumer.high_watermark == 100
+    # A controller of Kafka's that was deposed and does not know it: I20.
+    log.records, log.high_watermark = encode([b"cut"], base_offset=2), 2
+    for connection in server.connections:
+        connection.close()
+    assert [record.value for record in consumer] == [] and consumer.position == 2
+
+
 def test_what_does_not_check_is_never_handed_out(server: ScriptedServer) -> None:
     good = encode([b"a", b"b"])
     for bad in (good[:-2] + b"X\0", encode([b"c"], base_offset=1), b"\xff" * 200):

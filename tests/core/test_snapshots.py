@@ -179,6 +179,37 @@ def test_who_writes_a_snapshot_is_not_silent() -> None:
     it.check_invariants()
 
 
+def test_who_writes_a_snapshot_hears_its_leader_fall_silent() -> None:
+    """L1: a check of all of it takes long, and no other voter can be elected without this one.
+
+    Nor is one elected while the leader answers the signs of life.
+    """
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place, now_ms = OffsetAndEpoch(30, 4), 20
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), now_ms)
+    asks = msg.VoteRequest(5, key(3), 4, 30, pre_vote=True, voter=key(1))
+    timeout_ms = QuorumConfig().fetch_timeout_ms
+
+    def is_granted() -> bool:
+        (reply,) = it.step(ev.RequestReceived("asker", asks), now_ms)
+        return reply.response.vote_granted
+
+    for _ in range(2 * timeout_ms // FETCH_MAX_WAIT_MS):
+        now_ms = it.deadline_ms
+        assert sent_by(it.step(ev.Tick(), now_ms)) and not is_granted()
+        answered(it, now_ms, high_watermark=41, snapshot_id=place)
+    now_ms += timeout_ms - 1
+    it.step(ev.Tick(), now_ms)
+    assert not is_granted()
+    now_ms += 1
+    assert is_granted()
+    it.check_invariants()
+
+
 def test_a_slice_follows_the_answer_to_a_sign_of_life() -> None:
     """Only one Fetch is under way: what was written meanwhile goes on behind it."""
     it = started(epoch=5, leader=2, log=((2, 10),))

@@ -216,14 +216,18 @@ def wait_back(quorum: LocalQuorum, id: int, old_pid: int) -> None:
     """Until a worker runs again and holds everything that is committed."""
 
     def back() -> bool:
-        pid = quorum.supervisor.pid(id)
-        mine = status_of(quorum, id) if pid not in (None, old_pid) else None
-        if mine is None or mine["high_watermark"] < 0:
-            return False
-        others = [status_of(quorum, other) for other in quorum.directories if other != id]
-        return all(s is None or mine["high_watermark"] + 500 >= s["high_watermark"] for s in others)
+        return quorum.supervisor.pid(id) not in (None, old_pid) and keeps_up(quorum, id)
 
     wait_until(back)
+
+
+def keeps_up(quorum: LocalQuorum, id: int) -> bool:
+    """Whether a worker holds what is committed, but for the last records under load."""
+    mine = status_of(quorum, id)
+    if mine is None or mine["high_watermark"] < 0:
+        return False
+    others = [status_of(quorum, other) for other in quorum.directories if other != id]
+    return all(s is None or mine["high_watermark"] + 500 >= s["high_watermark"] for s in others)
 
 
 def settled(quorum: LocalQuorum, ids: Sequence[int] = ()) -> int:

@@ -28,6 +28,7 @@ from tests.processes.kit import (
     data_records,
     followers_of,
     go_on,
+    keeps_up,
     leader_of,
     loads,
     log_path,
@@ -252,6 +253,8 @@ def test_all_start_again_from_their_snapshots(tmp_path: Path) -> None:
         with loads(quorum) as running:
             fill(quorum, 40)
             wait_until(lambda: min(starts(quorum).values()) > 0)
+            # One that is behind the start of the leader's log restores a second, fetched snapshot.
+            wait_until(lambda: all(keeps_up(quorum, id) for id in quorum.directories))
             pids = {id: pid_of(quorum, id) for id in quorum.directories}
             for id in quorum.directories:
                 quorum.kill(id)

@@ -185,8 +185,8 @@ class RemoteConsumer(RecordStream):
                     f"what the leader sends at offset {batch.base_offset} does not check"
                 )
             expected = batch.end_offset
-            if batch.end_offset > self._high_watermark:
-                break  # I20: not committed (Kafka's controllers hand it out all the same)
+            if batch.end_offset > answer.high_watermark:
+                break  # I20: Kafka's controllers hand out more, a deposed one what will be cut
             if batch.end_offset > self.position:
                 self._ahead.append(batch)
         if self._ahead and self._connection is not None:

@@ -131,9 +131,7 @@ def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
         return False
     if state.leader_is_dead():
         return True
-    if state.writing or (follower.download is not None and follower.download.busy):
-        return False
-    return now_ms >= follower.fetch_deadline_ms
+    return now_ms >= follower.fetch_deadline_ms and not state.writing
 
 
 def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:

@@ -57,7 +57,8 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
     if outcome is not PROCEED or follower is None or response.partition_error is not NONE:
         if state.current is before:
             retry_later(state, now_ms, event.peer_id)
-    elif follower.download is not None:  # to a sign of life: what comes next is known
+    elif follower.download is not None:  # to a sign of life: the leader lives, too
+        follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
         fetch_next(state, now_ms)
     elif response.snapshot_id is not None:
         begin_download(state, follower, response.snapshot_id, now_ms)
