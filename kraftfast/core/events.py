@@ -155,7 +155,8 @@ class SnapshotCreated(Struct):
 class RetentionDue(Struct):
     """The log may begin where this snapshot ends: what is below is not to be kept any longer.
 
-    ``urgent``: the disk is full, so that nothing is kept for replicas that fetch a snapshot.
+    ``urgent``: the disk is full, or the log has far outgrown its limit, so that nothing is kept for
+    replicas that fetch a snapshot.
     """
 
     snapshot_id: OffsetAndEpoch

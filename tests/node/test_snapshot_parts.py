@@ -349,6 +349,19 @@ def test_a_log_that_outgrew_its_limit_waits_for_no_replica(
     assert due == [urgent]
 
 
+@pytest.mark.parametrize("bytes_max, due", [(60, True), (150, False)])
+def test_a_log_that_outgrew_its_limit_needs_no_new_snapshot(
+    tmp_path: Path, bytes_max: int, due: bool
+) -> None:
+    """While a replica fetches one, no more are made than three."""
+    node, kept = retention(tmp_path, False, retention_bytes=bytes_max)
+    node.log.nursery.segment_bytes = 100
+    node.core.may_create_snapshot = lambda _id: False
+    node.core.snapshots = (OffsetAndEpoch(5, 0), OffsetAndEpoch(10, 0))
+    kept.tend(0)
+    assert node.events == ([ev.RetentionDue(OffsetAndEpoch(10, 0), True)] if due else [])
+
+
 def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False, retention_ms=1000)
     now = time.time_ns() // 1_000_000

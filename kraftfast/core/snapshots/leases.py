@@ -12,7 +12,8 @@ Bounds: one lease per replica, ``SNAPSHOT_LEASES_MAX`` in all. A lease ends a mi
 slice that advanced, or as long after it as it took to get there; once the replica reads the log,
 when it has not come nearer to its end for twice as long as it took to get there, a minute at most;
 ``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the log, with the
-leadership, or when the disk is full (``RetentionDue.urgent``). While there is one, a leader that
+leadership, when the disk is full, or when a log without a state machine is half as long again as
+it may be (``RetentionDue.urgent``). While there is one, a leader that
 has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 """
 

@@ -93,7 +93,10 @@ class Retention:
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
             self.node.step(self._due(found[0]))
             return
-        if found is None or not self.snapshots.permits(found[0]):
+        if found is None:
+            return
+        if not self.snapshots.permits(found[0]):
+            self._trim_grown(found[0].offset)
             return
         snapshot_id, timestamp = found
         controls = self.snapshots.controls_at(snapshot_id.offset)
@@ -103,6 +106,13 @@ class Retention:
             lambda: self._write_trim(snapshot_id, timestamp, controls, footer),
             lambda written: self._trimmed(snapshot_id, written),
         )
+
+    def _trim_grown(self, offset: int) -> None:
+        """Give up what a snapshot allows that is there, below an offset: no more may be made while
+        a replica fetches one."""
+        ids = self.node.core.snapshots
+        if ids and ids[-1].offset <= offset and self._is_grown():
+            self.node.step(self._due(ids[-1]))
 
     def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
         """Return where the log could begin, and the timestamp of what ends there."""
