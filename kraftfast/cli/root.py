@@ -97,7 +97,7 @@ def run(args: Sequence[str]) -> int:
 
 def say_warning(message: Warning | str, *_where: object) -> None:
     """Say a warning in one line, as everything else on stderr."""
-    click.echo(f"kraftfast: WARNING: {message}", err=True)
+    click.echo(" ".join(f"kraftfast: WARNING: {message}".split()), err=True)
 
 
 def ended_by(error: BaseException, debug: bool) -> int:
