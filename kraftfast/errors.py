@@ -438,6 +438,19 @@ def raise_if_scarce(error: BaseException, doing: str) -> None:
         del found  # no cycle
 
 
+def forbidden(error: BaseException) -> StorageError | None:
+    """Return the typed error if this user may not look at a replica: it is not known if it runs."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM):
+        return StorageError(f"cannot see whether a replica runs: {error}; ask as its user")
+    return None
+
+
+def unreached(error: KraftfastError) -> KraftfastError:
+    """Return what to raise where no replica was reached, as ``error`` says of one of them."""
+    return forbidden(error) or NoQuorum(f"no replica runs: {error}")
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Raise OutOfResources where no descriptor is left to read a module with."""

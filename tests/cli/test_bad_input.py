@@ -21,6 +21,8 @@ import pytest
 from kraftfast import limits
 from kraftfast.cli import root
 from kraftfast.errors import KraftfastError
+from kraftfast.node.storage.description import run_lock
+from kraftfast.node.storage.local_layout import format_quorum
 from tests.cli.logs import Done
 
 BAD = (
@@ -179,6 +181,24 @@ def test_what_belongs_to_another_user_is_not_told_to_be_missing(
     monkeypatch.setattr(os, "stat", stat)
     assert root.run([*words.split(), "theirs/1"]) == 2
     assert "'theirs/1' cannot be reached: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "top --once", "quorum describe --status --timeout 0.2",
+              "consume --timeout 0.2", "append --timeout 0.2"],
+)  # fmt: skip
+def test_a_quorum_of_another_user_is_not_told_not_to_run(
+    words: str, work: None, monkeypatch: pytest.MonkeyPatch, kraftfast: Callable[..., Done]
+) -> None:
+    def refused(path: str, *_how: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    format_quorum("theirs", 1)
+    monkeypatch.setattr("kraftfast.link.unix_socket._at", refused)
+    with run_lock("theirs"):
+        done = kraftfast(*words.split(), "--dir", "theirs")
+    assert done.code == 30 and "cannot see whether a replica runs: " in done.err
+    assert "replica.sock': Permission denied; ask as its user" in done.err
 
 
 def test_every_command_that_needs_something_is_named() -> None:

@@ -90,7 +90,9 @@ def test_a_description_that_promises_something_else_is_refused(
     format_quorum(str(path), 3)
     file = path / "quorum.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
-    with pytest.raises(ForeignDirectory, match=r'quorum.json.*it is \{.*"voters":\[1,2,3\]') as caught:
+    with pytest.raises(
+        ForeignDirectory, match=r'quorum.json.*it is \{.*"voters":\[1,2,3\]'
+    ) as caught:
         open_or_format(str(path), None, None, None, 1)
     assert said in str(caught.value)
 
