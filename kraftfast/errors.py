@@ -22,6 +22,7 @@ __all__ = [
     "CorruptBatch",
     "CorruptLog",
     "DirectoryInUse",
+    "DirectoryMoved",
     "DiskFull",
     "ErrorCode",
     "FlushFailed",
@@ -387,6 +388,10 @@ class DirectoryInUse(StorageError):
     """A process, perhaps this one, holds the directory."""
 
     exit_code = 34
+
+
+class DirectoryMoved(StorageError):
+    """A directory that a process uses is not at its path any longer; what it holds is elsewhere."""
 
 
 class CannotListen(StorageError):
