@@ -48,6 +48,7 @@ def recover(
     from kraftfast.log.recovery import Settings
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
 
+    paths = folded(paths)
     found, chosen = look(paths)
     node = read_server(config).node if config is not None else None
     endpoints = where(chosen, node)
@@ -71,7 +72,7 @@ def recover(
         settings = Settings(segment_bytes=segment_bytes, how=how)
         with kept_stopped(chosen, found):
             refuse_used(found, look(paths)[0])
-            plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
+            plan["set_aside"] = set_aside(chosen, found)  # first: they must not lead beside it
             plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
         plan["done"] = True
     if as_json:
@@ -82,6 +83,19 @@ def recover(
         click.echo(f"replica {chosen.meta.node_id} is the only voter from epoch {plan['epoch']} on")
     else:
         click.echo("nothing was changed")
+
+
+def folded(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories of the replicas, each once; say which were named twice."""
+    from kraftfast.cli.storage.inspect import replicas_of
+
+    kept: dict[str, str] = {}
+    for _, path in replicas_of(paths):
+        real = os.path.realpath(path)
+        if real in kept:
+            click.echo(f"kraftfast: {path} is {kept[real]}, which was named already", err=True)
+        kept.setdefault(real, path)
+    return tuple(kept.values())
 
 
 def look(paths: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
@@ -103,9 +117,10 @@ def refuse_longer(chosen: StoredReplica, found: list[StoredReplica]) -> None:
     from kraftfast.errors import InvalidOption, KraftfastError
     from kraftfast.node.storage.stored_replica import stored_replica
 
-    named = {each.path for each in found}
-    for path in beside(chosen):
-        if path in named:
+    named = {os.path.realpath(each.path) for each in found}
+    home = home_of(chosen, found)
+    for path in () if home is None else replicas_in(home).values():
+        if os.path.realpath(path) in named:
             continue
         try:
             each = stored_replica(path)
@@ -172,39 +187,51 @@ def kept_stopped(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[
 
     Where a link leads to its directory, another path may name it: what was named is held itself.
     """
-    from kraftfast.node.storage.description import DESCRIPTION, run_lock
+    from kraftfast.node.storage.description import run_lock
     from kraftfast.node.storage.held_directory import HeldDirectory
 
-    home = os.path.dirname(chosen.path)
+    home = home_of(chosen, found)
     with contextlib.ExitStack() as held:
-        if os.path.exists(os.path.join(home, DESCRIPTION)):
+        if home is not None:
             held.enter_context(run_lock(home))
         for each in {os.path.realpath(each.path): each for each in found}.values():
             held.enter_context(HeldDirectory().take(each.path))
         yield
 
 
-def set_aside(chosen: StoredReplica) -> list[str]:
+def set_aside(chosen: StoredReplica, found: list[StoredReplica]) -> list[str]:
     """Rename the other directories of a quorum of this host; return their new names."""
     from kraftfast.node.storage.local_layout import set_others_aside
 
-    if not beside(chosen):
-        return []
-    return set_others_aside(os.path.dirname(chosen.path), chosen.meta.node_id)
+    home = home_of(chosen, found)
+    return [] if home is None else set_others_aside(home, chosen.meta.node_id)
 
 
-def beside(chosen: StoredReplica) -> list[str]:
-    """Return the directories of its quorum of this host, its own too; empty if it is in none."""
+def home_of(chosen: StoredReplica, found: list[StoredReplica]) -> str | None:
+    """Return the directory of its quorum of this host; None: no path that was named leads there.
+
+    A replica's directory there may be a link, or a link may have been named.
+    """
+    id = chosen.meta.node_id
+    named = (chosen.path, *(each.path for each in found))
+    for path in (*named, *map(os.path.realpath, named)):
+        home = os.path.dirname(path)
+        with contextlib.suppress(OSError):
+            if id in replicas_in(home) and os.path.samefile(replicas_in(home)[id], chosen.path):
+                return home
+    return None
+
+
+def replicas_in(home: str) -> dict[int, str]:
+    """Return the directories of the quorum of this host in ``home``; empty if there is none."""
     from kraftfast.errors import NotFormatted
     from kraftfast.node.storage.description import read_description
     from kraftfast.node.storage.local_layout import replica_directories
 
-    home = os.path.dirname(chosen.path)
     try:
-        found = replica_directories(home, read_description(home).replicas)
+        return replica_directories(home, read_description(home).replicas)
     except NotFormatted:
-        return []
-    return list(found.values()) if found.get(chosen.meta.node_id) == chosen.path else []
+        return {}
 
 
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
@@ -227,6 +254,9 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
             f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
             f"{each.last_epoch}: what it holds beyond that log is lost"
         )
+    if home_of(chosen, found) is None:
+        yield "  no quorum.json beside it names it: no other directory is set aside; if a link in a"
+        yield "    quorum's directory leads here, name that link instead"
     yield "From now on this log counts as the committed one: records here that never were committed"
     yield "are committed with it. What is lost:"
     yield "  - every record that the others committed and this log does not hold; it is unknown"
