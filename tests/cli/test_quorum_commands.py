@@ -50,8 +50,13 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
         "--kraft-version", 0,
     )  # fmt: skip
     running.wait_for("leads")
-    text = fails(run("quorum", "add-controller", *where, "--timeout", 20), 10)
-    assert "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it" in text
+    for each in (
+        ("add-controller",), ("remove-controller", "-i", 2), ("reassign", "--to", "1,2"),
+        ("remove-controller", "-i", 2, "--dry-run"),
+    ):  # fmt: skip
+        text = fails(run("quorum", *each, *where, "--timeout", 20), 10)
+        assert "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it" in text
+        assert "kraftfast quorum upgrade --feature kraft.version=1" in text
     upgrade = ("quorum", "upgrade", *where)
     done = run(*upgrade, "--feature", "kraft.version=1", "--dry-run")
     assert said(done) == "kraft.version can be upgraded to 1.\n"

@@ -52,8 +52,7 @@ def reassign(
         removed = [id for id in before if id not in target]
         verb = "DRY RUN of reassigning" if dry_run else "Reassigned" if not no_wait else "Assigning"
         text = f"{verb} voters {joined} to {','.join(map(str, target))}"
-        if added:
-            check_dynamic(info)  # before anything is made
+        check_dynamic(info)  # before anything is made
         if directory is not None and not dry_run:
             make_missing(directory, target)
         elif directory is None:

@@ -183,6 +183,7 @@ def remove_controller(
     It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter is not
     removed while the others without it are no majority that runs: remove lost voters first.
     """
+    from kraftfast.client.admin.quorum_info import check_dynamic
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text
 
@@ -192,7 +193,9 @@ def remove_controller(
     except ValueError as error:
         raise click.UsageError(f"--controller-directory-id: {error}") from None
     deadline = time.monotonic() + timeout
-    voters = {each.id: each.directory_id for each in reach.described(admin, deadline).voters}
+    info = reach.described(admin, deadline)
+    check_dynamic(info)
+    voters = {each.id: each.directory_id for each in info.voters}
     directory_id = directory_id or voters.get(controller_id)
     if directory_id is None or (dry_run and voters.get(controller_id) != directory_id):
         raise RequestRefused(
