@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ QUIET_S = 2.0
     type=click.Path(dir_okay=False, path_type=Path),
     default=PAGE,
     show_default=True,
-    help="Write the page there.",
+    help="Write the page there; - is stdout.",
 )
 @click.option(
     "--pictures",
@@ -52,7 +53,11 @@ def write_report(
     from kraftfast.bench.page import Page, drawing
     from kraftfast.bench.page.texts import plain
 
-    check_output(output, [place_of_result(each, folder) for each in results])
+    is_stdout = str(output) == "-"
+    if is_stdout and sys.stdout.isatty():
+        raise InvalidOption("stdout is a terminal, which shows no page: name a file, or use a pipe")
+    if not is_stdout:
+        check_output(output, [place_of_result(each, folder) for each in results])
     if pictures is not None and pictures.exists() and not pictures.is_dir():
         raise InputError(f"cannot write into {pictures}: it is no directory")
     page = Page([(each, named_result(each, folder)) for each in results])
@@ -60,12 +65,15 @@ def write_report(
         raise InvalidOption(drawing.MISSING)
     progress = Progress(page)
     text = page.html(progress.picture)
-    write(output, text)
-    click.echo(str(output))
+    if is_stdout:
+        click.echo(text.encode(), nl=False)
+    else:
+        write(output, text)
+        click.echo(str(output))
     if pictures is not None:
         progress.begin()
         for path in page.save_pictures(pictures, progress.picture):
-            click.echo(str(path))
+            click.echo(str(path), err=is_stdout)
     for told in page.told:
         click.echo(f"kraftfast bench report: {plain(told)}", err=True)
 
