@@ -53,6 +53,9 @@ COMPLETE = "_KRAFTFAST_COMPLETE"
 LINE_MAX = 1000
 """Characters of an error; texts that a user passed may be of any length."""
 
+NO_ROOM = ("failed to map segment", "cannot map zero-fill pages", "Cannot allocate memory")
+"""What the dynamic loader says where there is no memory for a module."""
+
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -140,9 +143,16 @@ def exit_code(error: BaseException) -> int:
         return LocalError.exit_code
     if streams.is_output(error):
         return EXIT_OUTPUT
-    if isinstance(error, MemoryError):
+    if lacks_memory(error):
         return OutOfResources.exit_code
     return StorageError.exit_code if isinstance(error, OSError) else EXIT_INTERNAL
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether memory was lacking, to load a module for instance."""
+    said = isinstance(error, ImportError) and any(text in str(error) for text in NO_ROOM)
+    cause = error.__cause__ or error.__context__
+    return said or isinstance(error, MemoryError) or (cause is not None and lacks_memory(cause))
 
 
 def one_line(error: BaseException) -> str:
@@ -159,7 +169,7 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     elif streams.is_output(error):
         text = f"cannot write to stdout: {os.strerror(getattr(error, 'errno', 0))}"
-    elif isinstance(error, MemoryError):
+    elif lacks_memory(error):
         text = "there is no memory left: raise its limit (ulimit -v, or the container's)"
     elif isinstance(error, OSError):
         text = f"{error.filename or 'the system'}: {error.strerror or error}"
