@@ -419,6 +419,22 @@ SCARCE = {
 """What a system call may lack on this host, by errno, and what the user can do."""
 
 
+NO_ROOM = ("failed to map segment", "cannot map zero-fill pages", "Cannot allocate memory")
+"""What the dynamic loader says where there is no memory for a module."""
+
+
+def lack_of_memory(error: BaseException) -> str:
+    """Return what to do if memory was lacking, be it for a module or a thread; "" if it was not."""
+    if isinstance(error, MemoryError):
+        return "there is no memory left: raise its limit (ulimit -v, or the container's)"
+    if isinstance(error, ImportError) and any(text in str(error) for text in NO_ROOM):
+        return lack_of_memory(MemoryError())
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return "no thread can be started: raise the limit of memory or threads (ulimit -v, -u)"
+    cause = error.__cause__ or error.__context__
+    return "" if cause is None else lack_of_memory(cause)
+
+
 def scarce(error: BaseException, doing: str) -> OutOfResources | None:
     """Return the typed error if ``error`` is, or was made of, a system call that lacked something.
 

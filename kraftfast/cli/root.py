@@ -20,7 +20,13 @@ from kraftfast import __version__
 from kraftfast.cli import streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
-from kraftfast.errors import KraftfastError, LocalError, OutOfResources, StorageError
+from kraftfast.errors import (
+    KraftfastError,
+    LocalError,
+    OutOfResources,
+    StorageError,
+    lack_of_memory,
+)
 
 COMMANDS = {
     "demo": ("demo:demo", "Append an input to a quorum, show how it went, verify it."),
@@ -52,9 +58,6 @@ COMPLETE = "_KRAFTFAST_COMPLETE"
 """In the environment of a shell's question what may stand next on the command line."""
 LINE_MAX = 1000
 """Characters of an error; texts that a user passed may be of any length."""
-
-NO_ROOM = ("failed to map segment", "cannot map zero-fill pages", "Cannot allocate memory")
-"""What the dynamic loader says where there is no memory for a module."""
 
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
@@ -143,16 +146,9 @@ def exit_code(error: BaseException) -> int:
         return LocalError.exit_code
     if streams.is_output(error):
         return EXIT_OUTPUT
-    if lacks_memory(error):
+    if lack_of_memory(error):
         return OutOfResources.exit_code
     return StorageError.exit_code if isinstance(error, OSError) else EXIT_INTERNAL
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Return whether memory was lacking, to load a module for instance."""
-    said = isinstance(error, ImportError) and any(text in str(error) for text in NO_ROOM)
-    cause = error.__cause__ or error.__context__
-    return said or isinstance(error, MemoryError) or (cause is not None and lacks_memory(cause))
 
 
 def one_line(error: BaseException) -> str:
@@ -169,8 +165,8 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     elif streams.is_output(error):
         text = f"cannot write to stdout: {os.strerror(getattr(error, 'errno', 0))}"
-    elif lacks_memory(error):
-        text = "there is no memory left: raise its limit (ulimit -v, or the container's)"
+    elif lack_of_memory(error):
+        text = lack_of_memory(error)
     elif isinstance(error, OSError):
         text = f"{error.filename or 'the system'}: {error.strerror or error}"
     else:
