@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kraftfast.cli import options
 from kraftfast.cli.bench_results import named_result, place_of_result, results_folder
 from kraftfast.errors import InputError, InvalidOption
 
@@ -30,14 +31,14 @@ QUIET_S = 2.0
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=options.Place(dir_okay=False, path_type=Path),
     default=PAGE,
     show_default=True,
     help="Write the page there; - is stdout.",
 )
 @click.option(
     "--pictures",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.Place(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Write each picture there too, as SVG and PNG.",
 )

@@ -92,7 +92,16 @@ class Existing(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Directory(click.Path):
+class Place(click.Path):
+    """A path, of which an empty variable of a shell makes none: it would be the directory here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Directory(Place):
     """A path that can stand in the configuration of a worker, which is UTF-8."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -104,8 +113,6 @@ class Directory(click.Path):
             self.fail(
                 f"{shown!r} is not UTF-8, or the locale is not: try LC_ALL=C.UTF-8", param, ctx
             )
-        if not path:
-            self.fail("the path is empty", param, ctx)
         return path
 
 

@@ -20,7 +20,11 @@ AT_RISK = (
 
 @click.command()
 @click.option(
-    "--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties."
+    "--config",
+    "-c",
+    required=True,
+    type=options.Place(dir_okay=False),
+    help="Its server.properties.",
 )
 @click.option(
     EXPOSE,

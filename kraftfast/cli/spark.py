@@ -43,7 +43,7 @@ def session(place: str, size: str) -> Any:
 
 
 @spark.command()
-@click.argument("replicas", nargs=-1, required=True, metavar="DIR...")
+@click.argument("replicas", nargs=-1, required=True, metavar="DIR...", type=options.Place())
 @master
 @memory
 @options.as_json
@@ -63,7 +63,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
 @servers
 @click.option("--columns", type=click.Choice(["full", "meta"]), default="full", show_default=True)
 @click.option(
@@ -101,7 +101,7 @@ def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
 @servers
 @master
 @memory
@@ -143,7 +143,7 @@ def _rows(folder: str) -> int:
 
 
 @spark.command()
-@click.argument("samples", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True))
+@click.argument("samples", nargs=-1, required=True, metavar="FILE...", type=options.Existing())
 @click.option("--slices", type=click.IntRange(1, 1000), default=1, help="Of the time [1].")
 @click.option("--picture", metavar="FILE", help="Draw the percentiles into an SVG file.")
 @master

@@ -167,6 +167,16 @@ def test_bad_input_is_one_plain_line(
         assert said.count("\n") <= 1 and len(said) < 1200, (args, said)
 
 
+@pytest.mark.parametrize("words, command", [each for each in commands() if each[0]])
+def test_an_empty_path_is_refused_wherever_one_is_taken(words: str, command: click.Command) -> None:
+    """An unset variable of a shell, which pathlib takes for the directory here."""
+    context = click.Context(command)
+    for parameter in command.params:
+        if isinstance(parameter.type, click.Path):
+            with pytest.raises(click.BadParameter, match="the path is empty|does not exist"):
+                parameter.type.convert("", parameter, context)
+
+
 @pytest.mark.parametrize("words", ["log verify", "log dump", "storage inspect", "storage recover"])
 def test_what_belongs_to_another_user_is_not_told_to_be_missing(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

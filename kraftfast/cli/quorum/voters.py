@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kraftfast.cli import reach
+from kraftfast.cli import options, reach
 from kraftfast.cli.quorum.options import dry_run, reaches, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--command-config",
     "-c",
-    type=click.Path(dir_okay=False),
+    type=options.Place(dir_okay=False),
     help="The server.properties of the replica that is to vote.",
 )
 @click.option(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "-c",
-    type=click.Path(dir_okay=False),
+    type=options.Place(dir_okay=False),
     help="The server.properties of the replica that continues: where others will reach it.",
 )
 @click.option(
