@@ -197,6 +197,12 @@ def test_a_replica_that_is_named_twice_is_looked_at_once(
     assert "replica 1 ends at" not in done.out and done.err.count("\n") == 1
 
 
+def test_a_replica_of_a_quorum_that_is_gone_is_named(quorum_left: Path, kraftfast: Command) -> None:
+    shutil.rmtree(quorum_left / "2")
+    done = kraftfast("storage", "recover", "--dry-run", quorum_left)
+    assert done.code == UNFORMATTED and f"{quorum_left}/2 is not formatted" in done.err
+
+
 @pytest.mark.parametrize("named", ["disk", "other", "disk quorum/3"])
 def test_the_others_are_found_where_links_lead(
     named: str, quorum_left: Path, tmp_path: Path, kraftfast: Command

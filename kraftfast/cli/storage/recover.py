@@ -48,8 +48,8 @@ def recover(
     from kraftfast.log.recovery import Settings
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
 
-    paths = folded(paths)
-    found, chosen = look(paths)
+    directories = folded(paths)
+    found, chosen = look(directories)
     node = read_server(config).node if config is not None else None
     endpoints = where(chosen, node)
     plan: dict[str, Any] = {
@@ -71,7 +71,7 @@ def recover(
         segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
         settings = Settings(segment_bytes=segment_bytes, how=how)
         with kept_stopped(chosen, found):
-            refuse_used(found, look(paths)[0])
+            refuse_used(found, look(directories)[0])
             plan["set_aside"] = set_aside(chosen, found)  # first: they must not lead beside it
             plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
         plan["done"] = True
@@ -98,12 +98,11 @@ def folded(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept.values())
 
 
-def look(paths: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
+def look(directories: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
     """Return the replicas that are left, and the one that continues. Raises as :func:`choose`."""
-    from kraftfast.cli.storage.inspect import replicas_of
     from kraftfast.node.storage.stored_replica import stored_replica
 
-    found = [stored_replica(path) for _, path in replicas_of(paths)]
+    found = [stored_replica(path) for path in directories]
     chosen = choose(found)
     refuse_longer(chosen, found)
     return found, chosen
