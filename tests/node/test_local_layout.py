@@ -97,6 +97,19 @@ def test_a_description_that_promises_something_else_is_refused(
     assert said in str(caught.value)
 
 
+def test_what_holds_no_quorum_is_told_for_what_it_is(tmp_path: Path) -> None:
+    format_quorum(str(tmp_path / "q"), 1)
+    there = f"{tmp_path}/q"
+    for path, why in (
+        (f"{there}/1", f"there is no quorum.json; the one that it lies in does: {there}"),
+        (f"{there}x", "there is no such directory"),
+        (str(tmp_path), "there is no quorum.json"),
+    ):
+        with pytest.raises(NotFormatted) as caught:
+            read_description(path)
+        assert str(caught.value) == f"{path} holds no quorum: {why}"
+
+
 def test_a_replica_that_is_not_there_is_just_missing(tmp_path: Path) -> None:
     """Whoever looks for the leader asks for the id that a replica names: -1, if it knows none."""
     path = str(tmp_path / "q")

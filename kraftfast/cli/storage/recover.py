@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
+@click.argument(
+    "paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing(file_okay=False)
+)
 @click.option(
     "--config",
     "-c",

@@ -89,9 +89,20 @@ def read_description(path: str, host: Host = HOST) -> Description:
     try:
         return msgspec.json.decode(host.disk.read_file(file), type=Description)
     except FileNotFoundError:
-        raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
+        raise NotFormatted(f"{path} holds no quorum: {_what_is_there(path, host)}") from None
     except msgspec.DecodeError as error:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
+
+
+def _what_is_there(path: str, host: Host) -> str:
+    """Return what a path leads to instead of a quorum."""
+    if not host.is_directory(path):
+        return "there is no such directory"
+    above = os.path.dirname(path.rstrip("/"))
+    text = f"there is no {DESCRIPTION}"
+    if above and host.has_name(os.path.join(above, DESCRIPTION)):
+        text += f"; the one that it lies in does: {above}"
+    return text
 
 
 def write_description(path: str, description: Description, host: Host = HOST) -> None:
