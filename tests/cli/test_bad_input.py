@@ -211,6 +211,23 @@ def test_a_quorum_of_another_user_is_not_told_not_to_run(
     assert "replica.sock': Permission denied; ask as its user" in done.err
 
 
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("audit absent", "absent does not exist"),
+        ("convert absent new", "absent does not exist"),
+        ("compact absent new", "absent does not exist"),
+        ("latency file --picture server", "cannot write server: it is there, and not a picture"),
+        ("latency file --picture absent/x", "cannot write absent/x"),
+    ],
+)
+def test_no_spark_is_started_for_what_is_not_there(
+    words: str, told: str, work: None, kraftfast: Callable[..., Done]
+) -> None:
+    done = kraftfast("spark", *words.split())
+    assert done.code != Reached.exit_code and told in done.err
+
+
 def test_every_command_that_needs_something_is_named() -> None:
     known = dict(commands())
     assert NEEDED.keys() <= known.keys()
