@@ -348,15 +348,6 @@ def test_a_plan_with_a_mistake_runs_nothing(tmp_path: Path) -> None:
     assert "'latency'" in told and "--second" in told and not results.exists()
 
 
-@pytest.mark.parametrize("command", ["throughput", "load", "sustained"])
-def test_a_compression_level_without_its_codec_runs_nothing(command: str, tmp_path: Path) -> None:
-    plan, results = tmp_path / "plan.toml", tmp_path / "results"
-    plan.write_text(f'[[measure]]\ncommand = "{command}"\ncompression-level = 3\n')
-    told = fails(run("bench", "run", plan, "--results", results), 3)
-    assert "--compression-level: compression none has no levels" in told and not results.exists()
-    fails(run("bench", command, "--compression", "zstd", "--compression-level", 23), 2)
-
-
 def test_a_place_for_results_that_is_none_is_told_first(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('[[measure]]\ncommand = "floor"\ntotal = 1\n')
