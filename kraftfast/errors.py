@@ -22,6 +22,7 @@ __all__ = [
     "CorruptBatch",
     "CorruptLog",
     "DirectoryInUse",
+    "DirectoryMoved",
     "DiskFull",
     "ErrorCode",
     "FlushFailed",
@@ -389,6 +390,10 @@ class DirectoryInUse(StorageError):
     exit_code = 34
 
 
+class DirectoryMoved(StorageError):
+    """A directory that a process uses is not at its path any longer; what it holds is elsewhere."""
+
+
 class CannotListen(StorageError):
     """A listener cannot be bound: its address is taken, or does not belong to this host."""
 
@@ -414,6 +419,22 @@ SCARCE = {
 """What a system call may lack on this host, by errno, and what the user can do."""
 
 
+NO_ROOM = ("failed to map segment", "cannot map zero-fill pages", "Cannot allocate memory")
+"""What the dynamic loader says where there is no memory for a module."""
+
+
+def lack_of_memory(error: BaseException) -> str:
+    """Return what to do if memory was lacking, be it for a module or a thread; "" if it was not."""
+    if isinstance(error, MemoryError):
+        return "there is no memory left: raise its limit (ulimit -v, or the container's)"
+    if isinstance(error, ImportError) and any(text in str(error) for text in NO_ROOM):
+        return lack_of_memory(MemoryError())
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return "no thread can be started: raise the limit of memory or threads (ulimit -v, -u)"
+    cause = error.__cause__ or error.__context__
+    return "" if cause is None else lack_of_memory(cause)
+
+
 def scarce(error: BaseException, doing: str) -> OutOfResources | None:
     """Return the typed error if ``error`` is, or was made of, a system call that lacked something.
 
@@ -436,6 +457,19 @@ def raise_if_scarce(error: BaseException, doing: str) -> None:
             raise found from None
     finally:
         del found  # no cycle
+
+
+def forbidden(error: BaseException) -> StorageError | None:
+    """Return the typed error if this user may not look at a replica: it is not known if it runs."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM):
+        return StorageError(f"cannot see whether a replica runs: {error}; ask as its user")
+    return None
+
+
+def unreached(error: KraftfastError) -> KraftfastError:
+    """Return what to raise where no replica was reached, as ``error`` says of one of them."""
+    return forbidden(error) or NoQuorum(f"no replica runs: {error}")
 
 
 @contextmanager

@@ -247,9 +247,14 @@ def _check(line: dict[str, Any]) -> None:
 
 
 def default_folder() -> Path:
-    """Return where results collect: ``KRAFTFAST_RESULTS``, else below the user's data folder."""
+    """Return where results collect: ``KRAFTFAST_RESULTS``, else below the user's data folder.
+
+    Raises InputError where that can be no folder.
+    """
     asked = os.environ.get("KRAFTFAST_RESULTS")
     if asked:
+        if os.path.exists(asked) and not os.path.isdir(asked):
+            raise InputError(f"KRAFTFAST_RESULTS is {asked}, which is no folder")
         return Path(asked)
     data = os.environ.get("XDG_DATA_HOME")
     if data:

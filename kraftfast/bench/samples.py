@@ -7,6 +7,7 @@ bucket of a stage's histogram (1.6 %) since the look before.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kraftfast.bench.looking import looking
+from kraftfast.bench.targets import check_replaceable
 from kraftfast.errors import InputError, InvalidOption, StorageError
 from kraftfast.link.percentiles import TOPS_US
 from kraftfast.link.stats import STAGES
@@ -99,6 +101,8 @@ def parquet() -> Any:
 
 def check_target(path: str) -> None:
     """Raises InputError if no file can be made there, before anything is measured."""
+    place = path if path == "-" else os.path.realpath(path)  # it is written through a link
+    check_replaceable(place, b"PAR1", "a Parquet file")
     try:
         with open(path, "ab"):
             pass

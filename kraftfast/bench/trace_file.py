@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import heapq
 import os
-import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from kraftfast.bench.targets import check_replaceable
 from kraftfast.bench.timeline import FOLLOWED, IN_ORDER, Mark, Slice, Timeline
 from kraftfast.errors import InputError, InvalidOption, StorageError
 
 PACKETS_AT_ONCE = 4096
 SEQUENCE = 1
+MAGIC = b"\n"
+"""How each trace begins: the tag of its first packet."""
 INT64_MAX = 2**63 - 1
 
 
@@ -38,9 +40,8 @@ def check_target(path: Path) -> None:
     """Raise InputError if no file can be made there, before anything is recorded."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a directory")
+    check_replaceable(path, MAGIC, "a trace")
     try:
-        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise InputError(f"cannot write {path}: it is there, and no ordinary file")
         fresh = _fresh(path)
         fresh.touch()
         fresh.unlink()

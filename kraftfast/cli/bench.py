@@ -142,7 +142,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--samples",
             metavar="FILE",
-            type=click.Path(dir_okay=False),
+            type=options.Place(dir_okay=False),
             help="Write the time of every commit in every stage as Parquet.",
         ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),

@@ -22,7 +22,7 @@ SECONDS, TIMEOUT_S, TOTAL_MIB = 5.0, 300.0, 512.0
 NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 UNMEASURED = 1
 """The exit code where something failed, or was asked for by name and is not there."""
-FOLDER = click.Path(path_type=Path)
+FOLDER = options.Place(path_type=Path)
 
 seconds = options.seconds("How long a run of one program is measured.", SECONDS)
 timeout = click.option(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kraftfast.cli import options
 from kraftfast.cli.bench_results import named_result, place_of_result, results_folder
 from kraftfast.errors import InputError, InvalidOption
 
@@ -29,14 +31,14 @@ QUIET_S = 2.0
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=options.Place(dir_okay=False, path_type=Path),
     default=PAGE,
     show_default=True,
-    help="Write the page there.",
+    help="Write the page there; - is stdout.",
 )
 @click.option(
     "--pictures",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.Place(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Write each picture there too, as SVG and PNG.",
 )
@@ -52,7 +54,11 @@ def write_report(
     from kraftfast.bench.page import Page, drawing
     from kraftfast.bench.page.texts import plain
 
-    check_output(output, [place_of_result(each, folder) for each in results])
+    is_stdout = str(output) == "-"
+    if is_stdout and sys.stdout.isatty():
+        raise InvalidOption("stdout is a terminal, which shows no page: name a file, or use a pipe")
+    if not is_stdout:
+        check_output(output, [place_of_result(each, folder) for each in results])
     if pictures is not None and pictures.exists() and not pictures.is_dir():
         raise InputError(f"cannot write into {pictures}: it is no directory")
     page = Page([(each, named_result(each, folder)) for each in results])
@@ -60,12 +66,15 @@ def write_report(
         raise InvalidOption(drawing.MISSING)
     progress = Progress(page)
     text = page.html(progress.picture)
-    write(output, text)
-    click.echo(str(output))
+    if is_stdout:
+        click.echo(text.encode(), nl=False)
+    else:
+        write(output, text)
+        click.echo(str(output))
     if pictures is not None:
         progress.begin()
         for path in page.save_pictures(pictures, progress.picture):
-            click.echo(str(path))
+            click.echo(str(path), err=is_stdout)
     for told in page.told:
         click.echo(f"kraftfast bench report: {plain(told)}", err=True)
 

@@ -37,21 +37,21 @@ USUAL: dict[str, Any] = {
 results_folder = click.option(
     "--results",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.Place(file_okay=False, path_type=Path),
     help="The folder of results [KRAFTFAST_RESULTS, or kraftfast/bench below XDG_DATA_HOME].",
 )
 
 
 resume = click.option(
     "--resume",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=options.Place(dir_okay=False, path_type=Path),
     metavar="RESULT",
     help="Go on with a result of the same plan that was cut short.",
 )
 
 
 @click.command("run")
-@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("plan", type=options.Place(dir_okay=False, path_type=Path))
 @options.below
 @resume
 @results_folder
@@ -308,7 +308,7 @@ def list_results(folder: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--plan",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=options.Place(dir_okay=False, path_type=Path),
     help="What two checkouts are measured with [throughput of 100 B and 1 KiB, latency; 5 turns].",
 )
 @options.below

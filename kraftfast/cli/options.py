@@ -13,6 +13,7 @@ import click
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy
+from kraftfast.errors import InvalidOption, UnsupportedCodec
 from kraftfast.node.event_log import FORMATS
 from kraftfast.types import Address, address_from_text
 
@@ -91,7 +92,16 @@ class Existing(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Directory(click.Path):
+class Place(click.Path):
+    """A path, of which an empty variable of a shell makes none: it would be the directory here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Directory(Place):
     """A path that can stand in the configuration of a worker, which is UTF-8."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -103,8 +113,6 @@ class Directory(click.Path):
             self.fail(
                 f"{shown!r} is not UTF-8, or the locale is not: try LC_ALL=C.UTF-8", param, ctx
             )
-        if not path:
-            self.fail("the path is empty", param, ctx)
         return path
 
 
@@ -160,6 +168,8 @@ class Checked(click.Command):
         rest = super().parse_args(ctx, args)
         try:
             self.check(ctx.params)
+            if "compression" in ctx.params:
+                check_compression(**ctx.params)
         except click.UsageError as error:
             error.ctx = ctx
             raise
@@ -240,6 +250,18 @@ batch_bytes = click.option(
     show_default=True,
     help="A batch is closed at about this size.",
 )
+
+
+def check_compression(compression: str, compression_level: int | None, **_others: Any) -> None:
+    """Raise UsageError for a level that the codec does not have."""
+    from kraftfast.record.compression import compressor_of
+
+    try:
+        compressor_of(compression, compression_level)
+    except InvalidOption as error:
+        raise click.UsageError(f"--compression-level: {error}") from None
+    except UnsupportedCodec:
+        pass  # what is measured may run where the package is
 
 
 def compression(command: Any) -> Any:

@@ -18,6 +18,7 @@ import msgspec
 from kraftfast import limits
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.options import listen_address
+from kraftfast.cli.root import say_warning
 from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.small_files import properties
@@ -140,9 +141,10 @@ SECURITY = (
 PROPERTIES_BYTES_MAX = 1 << 20
 
 
-def read_server(path: str) -> Server:
+def read_server(path: str, warn: Callable[[str], None] = say_warning) -> Server:
     """Return the replica that a ``server.properties`` describes.
 
+    ``warn`` is told of keys that stand there twice: Kafka, too, takes the last one without a word.
     Raises InputError, InvalidOption.
     """
     try:
@@ -156,6 +158,9 @@ def read_server(path: str) -> Server:
         fields = properties.decode(data)
     except ValueError as error:
         raise InvalidOption(f"{path} is not a properties file: {error}") from None
+    for key, lines in properties.doubled(data).items():
+        where = ", ".join(map(str, lines[:-1]))
+        warn(f"{path}: {key} stands in line {where} and again in line {lines[-1]}, which counts")
     try:
         return server(fields)
     except InvalidOption as error:

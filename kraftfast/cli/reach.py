@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +15,7 @@ from kraftfast.cli import options
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin
+    from kraftfast.client.admin.quorum_info import QuorumInfo
     from kraftfast.client.consumer.consumer import RecordStream
     from kraftfast.client.producer.producer import Producer
     from kraftfast.client.quorum import Quorum
@@ -95,6 +99,38 @@ def patiently(attempt: Callable[[float], T], timeout: float) -> T:
         left = timeout - first
         click.echo(f"kraftfast: {error} -> waiting for up to {left:.3g} s (--timeout)", err=True)
     return attempt(left)
+
+
+@contextmanager
+def saying(what: str, deadline: float) -> Iterator[None]:
+    """Say on stderr what is waited for, and until when, once what is done here takes long.
+
+    ``deadline``: by ``time.monotonic()``; nothing is said of a wait that ends before.
+    """
+
+    def say() -> None:
+        left = deadline - time.monotonic()
+        click.echo(f"kraftfast: waiting for {what}, for up to {left:.3g} s (--timeout)", err=True)
+
+    timer = threading.Timer(QUIET_S, say)
+    timer.daemon = True
+    if deadline - time.monotonic() > QUIET_S:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def left_until(deadline: float) -> float:
+    """Return the seconds until ``deadline``, by ``time.monotonic()``: what one may wait still."""
+    return max(0.001, deadline - time.monotonic())
+
+
+def described(admin: Admin, deadline: float) -> QuorumInfo:
+    """Return the quorum as its leader sees it. Raises NoQuorum, TimedOut."""
+    with saying("an answer of the leader", deadline):
+        return admin.describe(timeout=left_until(deadline))
 
 
 def producer(

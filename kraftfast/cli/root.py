@@ -20,7 +20,13 @@ from kraftfast import __version__
 from kraftfast.cli import streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
-from kraftfast.errors import KraftfastError, LocalError, OutOfResources, StorageError
+from kraftfast.errors import (
+    KraftfastError,
+    LocalError,
+    OutOfResources,
+    StorageError,
+    lack_of_memory,
+)
 
 COMMANDS = {
     "demo": ("demo:demo", "Append an input to a quorum, show how it went, verify it."),
@@ -97,7 +103,7 @@ def run(args: Sequence[str]) -> int:
 
 def say_warning(message: Warning | str, *_where: object) -> None:
     """Say a warning in one line, as everything else on stderr."""
-    click.echo(f"kraftfast: WARNING: {message}", err=True)
+    click.echo(" ".join(f"kraftfast: WARNING: {message}".split()), err=True)
 
 
 def ended_by(error: BaseException, debug: bool) -> int:
@@ -140,7 +146,7 @@ def exit_code(error: BaseException) -> int:
         return LocalError.exit_code
     if streams.is_output(error):
         return EXIT_OUTPUT
-    if isinstance(error, MemoryError):
+    if lack_of_memory(error):
         return OutOfResources.exit_code
     return StorageError.exit_code if isinstance(error, OSError) else EXIT_INTERNAL
 
@@ -159,8 +165,8 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     elif streams.is_output(error):
         text = f"cannot write to stdout: {os.strerror(getattr(error, 'errno', 0))}"
-    elif isinstance(error, MemoryError):
-        text = "there is no memory left: raise its limit (ulimit -v, or the container's)"
+    elif lack_of_memory(error):
+        text = lack_of_memory(error)
     elif isinstance(error, OSError):
         text = f"{error.filename or 'the system'}: {error.strerror or error}"
     else:

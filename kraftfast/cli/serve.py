@@ -20,7 +20,11 @@ AT_RISK = (
 
 @click.command()
 @click.option(
-    "--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties."
+    "--config",
+    "-c",
+    required=True,
+    type=options.Place(dir_okay=False),
+    help="Its server.properties.",
 )
 @click.option(
     EXPOSE,
@@ -45,9 +49,10 @@ def serve(
     from kraftfast.node.processes.line import show_as
     from kraftfast.types import Endpoint, is_loopback
 
-    server = read_server(config)
+    notes: list[str] = []
+    server = read_server(config, notes.append)
     log = EventLog(server.node.node_id, show_as(log_format or server.log_format))
-    for note in server.notes:
+    for note in (*notes, *server.notes):
         log.tell("configuration_noted", text=note)
     exposed = [
         Endpoint(listener.name, listener.host, listener.port).text

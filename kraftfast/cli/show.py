@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kraftfast.bench.report import MEANINGS, Report
 from kraftfast.log.mounts import NOT_ON_A_DISK
+
+if TYPE_CHECKING:
+    from kraftfast.bench.report import Report  # which loads numpy: status needs none
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""
@@ -96,6 +98,8 @@ def bold(text: str, style: str = "bold") -> Text:
 
 
 def _latencies(report: Report, wide: bool) -> Table:
+    from kraftfast.bench.report import MEANINGS
+
     made = table(
         "latency", "p50", "p99", "p99.9", "max", "samples", *(["from -> to"] if wide else [])
     )

@@ -43,7 +43,7 @@ def session(place: str, size: str) -> Any:
 
 
 @spark.command()
-@click.argument("replicas", nargs=-1, required=True, metavar="DIR...")
+@click.argument("replicas", nargs=-1, required=True, metavar="DIR...", type=options.Place())
 @master
 @memory
 @options.as_json
@@ -55,7 +55,10 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
     """
     from kraftfast.errors import VerificationFailed
     from kraftfast.spark.jobs.auditing import audit as run
+    from kraftfast.spark.reading.locations import find_places
 
+    for each in replicas:
+        find_places(each)  # raises before Spark is started, which takes long
     report = run(session(master, memory), replicas)
     click.echo(json.dumps(report.as_dict()) if as_json else "\n".join(report.lines()))
     if report.first is not None:
@@ -63,7 +66,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
 @servers
 @click.option("--columns", type=click.Choice(["full", "meta"]), default="full", show_default=True)
 @click.option(
@@ -97,11 +100,16 @@ def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str
     """Return ("" or DIR, TARGET). Raises UsageError unless there is one source."""
     if len(places) != (1 if servers else 2):
         raise click.UsageError("give either DIR or --bootstrap-server, and a TARGET")
+    if not servers:
+        from kraftfast.spark.options import local_path
+        from kraftfast.spark.reading.locations import find_places
+
+        find_places(os.path.abspath(local_path(places[0])))  # raises before Spark is started
     return "" if servers else places[0], places[-1]
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
 @servers
 @master
 @memory
@@ -142,10 +150,26 @@ def _rows(folder: str) -> int:
     return sum(parquet.read_metadata(os.path.join(folder, name)).num_rows for name in names)
 
 
+def check_picture(path: str) -> None:
+    """Raise InputError or StorageError if no picture can be written there, before Spark starts."""
+    from kraftfast.bench.targets import check_replaceable
+    from kraftfast.errors import StorageError
+
+    check_replaceable(path, b"<svg", "a picture")
+    folder = os.path.dirname(path) or "."
+    if not os.access(folder, os.W_OK):
+        raise StorageError(f"cannot write {path}: no file can be made in {folder}")
+
+
 @spark.command()
-@click.argument("samples", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True))
+@click.argument("samples", nargs=-1, required=True, metavar="FILE...", type=options.Existing())
 @click.option("--slices", type=click.IntRange(1, 1000), default=1, help="Of the time [1].")
-@click.option("--picture", metavar="FILE", help="Draw the percentiles into an SVG file.")
+@click.option(
+    "--picture",
+    metavar="FILE",
+    type=options.Place(dir_okay=False),
+    help="Draw the percentiles into an SVG file.",
+)
 @master
 @memory
 @options.as_json
@@ -159,6 +183,8 @@ def latency(
     from kraftfast.spark import told
     from kraftfast.spark.jobs import percentiles as job
 
+    if picture is not None:
+        check_picture(picture)
     reader = session(master, memory).read
     with told():
         rows = job.table(job.latency(reader.parquet(*samples), slices=slices))

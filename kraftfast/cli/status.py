@@ -28,17 +28,25 @@ def status(directory: str, as_json: bool) -> None:
     """
     from kraftfast.client.local import ask
     from kraftfast.connected import directories_of
-    from kraftfast.errors import NoQuorum, PeerGone, TimedOut, raise_if_scarce
+    from kraftfast.errors import (
+        NoQuorum,
+        PeerGone,
+        StorageError,
+        TimedOut,
+        forbidden,
+        raise_if_scarce,
+    )
     from kraftfast.node.storage.replacing import fault_of
 
     statuses: dict[int, dict[str, Any]] = {}
     missing: dict[int, str] = {}
+    refusal: StorageError | None = None
     for id, place in directories_of(directory).items():
         try:
             statuses[id] = ask(place, {"kind": "status"})
         except (PeerGone, TimedOut) as error:
             raise_if_scarce(error, "cannot reach a replica")
-            missing[id] = str(error)
+            missing[id], refusal = str(error), forbidden(error) or refusal
     for id in missing if statuses else ():
         missing[id] = fault_of(os.path.join(directory, str(id))) or missing[id]
     if as_json:
@@ -48,6 +56,6 @@ def status(directory: str, as_json: bool) -> None:
 
         show_status(statuses, missing)
     if not statuses:
-        raise NoQuorum(f"no replica of {directory} runs")
+        raise refusal or NoQuorum(f"no replica of {directory} runs")
     if all(status["leader_id"] < 0 for status in statuses.values()):
         raise NoQuorum("no replica that runs knows a leader")

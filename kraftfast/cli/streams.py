@@ -24,8 +24,10 @@ def prepare() -> None:
             found = os.open(os.devnull, flags)
             assert found == fd, "the lowest free descriptor: those below are open"
             os.set_inheritable(fd, True)  # workers write their lines to the same stderr
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the program runs
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the program runs
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -22,6 +22,7 @@ from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import (
     Closed,
     InconsistentClusterId,
+    KraftfastError,
     LocalError,
     MalformedFrame,
     NoQuorum,
@@ -31,6 +32,7 @@ from kraftfast.errors import (
     RecordsRefused,
     TimedOut,
     raise_if_scarce,
+    unreached,
 )
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
@@ -82,7 +84,7 @@ class LocalConnector:
         """
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
-        candidates, asked, problems = [*self._order, *known], set[int](), list[str]()
+        candidates, asked, problems = [*self._order, *known], set[int](), list[KraftfastError]()
         refusals, foreign = list[str](), None
         while candidates:
             id = candidates.pop(0)
@@ -94,7 +96,7 @@ class LocalConnector:
                 answer = self._offer(place, ring_bytes, self._attempt(deadline))
             except (PeerGone, InconsistentClusterId) as error:
                 raise_if_scarce(error, UNREACHED)
-                problems.append(str(error))
+                problems.append(unreached(error))
                 if isinstance(error, InconsistentClusterId):
                     foreign = error
                 if isinstance(error, Refused):
@@ -118,7 +120,7 @@ class LocalConnector:
         if len(problems) == len(asked):
             if foreign is not None:
                 raise foreign
-            raise NoQuorum(f"no replica runs: {problems[0]}")
+            raise problems.pop()
         raise NotLeader("no replica leads at the moment")
 
     def _ring_bytes(self, record_bytes: int) -> int:

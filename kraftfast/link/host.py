@@ -25,6 +25,9 @@ SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010
 """SEAL, SHRINK, GROW, FUTURE_WRITE: what every memory file that is passed on carries."""
 DESCRIPTORS_MIN = 64
 """Below this limit a replica of three voters cannot open its log and its rings (24 fail)."""
+DESCRIPTORS_OF_ONE, DESCRIPTORS_OF_PEER = 30, 10
+"""A replica takes 14, and 8 for each replica that it reaches by rings; an eighth stays free, and a
+client needs 8. With 64, a leader of five voters takes no client."""
 DESCRIPTORS_WANTED = 1024
 """From here on there is room for the clients that a replica takes."""
 TASKS_OF_REPLICA = 6
@@ -162,9 +165,19 @@ def check_host() -> None:
 
 
 def check_tasks(replicas: int) -> None:
-    """Raise HostUnsupported if a cgroup leaves no room for the threads of so many replicas."""
+    """Raise HostUnsupported if there is no room for so many replicas.
+
+    A cgroup may allow too few threads, and each replica needs descriptors for all others.
+    """
     from kraftfast.link import cgroup
 
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # which each replica takes
+    wanted = DESCRIPTORS_OF_ONE + replicas * DESCRIPTORS_OF_PEER
+    if files != resource.RLIM_INFINITY and files < wanted:
+        raise HostUnsupported(
+            f"each of {replicas} replicas needs to open {wanted} files, and may open {files}: "
+            f"raise the limit (ulimit -n {DESCRIPTORS_WANTED})"
+        )
     room, need = cgroup.tasks_room(), replicas * TASKS_OF_REPLICA
     if room is not None and room < need:
         raise HostUnsupported(

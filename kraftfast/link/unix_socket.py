@@ -83,7 +83,8 @@ def credentials(sock: socket.socket) -> Credentials:
     raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _gid = struct.unpack("3i", raw)
     if uid not in (os.geteuid(), 0):
-        raise PeerGone(f"process {pid} of user {uid} may not use this replica")
+        why = PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # not that it is gone
+        raise PeerGone(f"process {pid} of user {uid} may not use this replica") from why
     return Credentials(pid, uid)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kraftfast.client.local import Watch
-from kraftfast.errors import KraftfastError, OutOfResources, scarce
+from kraftfast.errors import KraftfastError, StorageError, forbidden, scarce
 from kraftfast.link.stats import STAGES, TROUBLES, StatsView, bucket_tops
 from kraftfast.link.unix_socket import credentials
 from kraftfast.live.facts import Place, Process, place_of, process_of
@@ -117,7 +117,7 @@ class Pages:
     """The pages of the replicas in ``directory``: a quorum's, or one replica's.
 
     Raises NotFormatted, ForeignDirectory, StorageError for what is neither. ``lack``: what this
-    process had not enough of when it last failed to look at one, or None.
+    process had not enough of, or that it may not look, when it last failed to look at one, or None.
     """
 
     # cluster_id: of the quorum, "" where each replica has its own folder. _pages: by id, of those
@@ -129,7 +129,7 @@ class Pages:
         self.cluster_id = self._cluster_id()
         self._pages: dict[int, _Page] = {}
         self._errors: dict[int, str] = {}
-        self.lack: OutOfResources | None = None
+        self.lack: StorageError | None = None
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="kraftfast-pages", daemon=True)
@@ -184,7 +184,7 @@ class Pages:
         except KraftfastError as error:
             with self._lock:
                 self._errors[id] = str(error)
-                self.lack = scarce(error, "cannot look at a replica")
+                self.lack = scarce(error, "cannot look at a replica") or forbidden(error)
             return
         with self._lock:
             before, self._pages[id] = self._pages.get(id), found

@@ -12,7 +12,7 @@ import fcntl
 import os
 import struct
 
-from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
+from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
@@ -197,7 +197,9 @@ class Disk:
         text = f"{path} was moved, removed or replaced while it was in use"
         with contextlib.suppress(OSError):
             now = os.readlink(f"/proc/self/fd/{fd}")
-            text += "" if now in (path, f"{path} (deleted)") else f"; what it was is {now} now"
+            if now != path and not now.endswith(" (deleted)"):
+                text += f"; what it was is {now} now: stop what runs it, then move it back or start"
+                raise DirectoryMoved(f"{text} it there")
         raise StorageError(text)
 
     def at(self, path: str) -> str:

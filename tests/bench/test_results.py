@@ -93,6 +93,9 @@ def test_results_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert new_path(tmp_path, "../a b/ü") != first
     monkeypatch.setenv("KRAFTFAST_RESULTS", "/r")
     assert default_folder() == Path("/r")
+    monkeypatch.setenv("KRAFTFAST_RESULTS", "/dev/null")
+    with pytest.raises(InputError, match="^KRAFTFAST_RESULTS is /dev/null, which is no folder$"):
+        default_folder()
     monkeypatch.delenv("KRAFTFAST_RESULTS")
     monkeypatch.setenv("XDG_DATA_HOME", "/d")
     assert default_folder() == Path("/d/kraftfast/bench")

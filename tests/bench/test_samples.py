@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,10 @@ def test_buckets_rise() -> None:
 def test_a_file_that_cannot_be_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(errors.InputError, match="cannot write"):
         check_target(str(tmp_path / "no" / "file"))
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(errors.InputError, match="it is there, and not a Parquet file"):
+        check_target(str(tmp_path / "result.json"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(errors.InputError, match="no ordinary file"):
+        check_target(str(tmp_path / "pipe"))
+    assert (tmp_path / "result.json").read_text() == "{}"

@@ -120,12 +120,18 @@ def test_what_is_no_ordinary_file_is_not_replaced(tmp_path: Path) -> None:
     """As root, a trace to /dev/null would take the device's name."""
     fifo, link, target = (tmp_path / name for name in ("fifo", "link", "target"))
     os.mkfifo(fifo)
-    target.write_text("kept")
+    target.write_text("\nkept")
     link.symlink_to(target)
     for path in (fifo, link):
         with pytest.raises(InputError, match="no ordinary file"):
             trace_file.check_target(path)
+    (tmp_path / "plan.toml").write_text("repeat = 7")
+    with pytest.raises(InputError, match="plan.toml: it is there, and not a trace"):
+        trace_file.check_target(tmp_path / "plan.toml")
+    (tmp_path / "plan.toml").unlink()
+    with pytest.raises(InputError, match="a trace is not written to stdout"):
+        trace_file.check_target(Path("-"))
     with pytest.raises(InputError, match="File name too long"):
         trace_file.check_target(tmp_path / ("a" * 250))
     trace_file.check_target(target)
-    assert target.read_text() == "kept" and len(list(tmp_path.iterdir())) == 3
+    assert target.read_text() == "\nkept" and len(list(tmp_path.iterdir())) == 3

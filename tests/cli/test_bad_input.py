@@ -21,6 +21,8 @@ import pytest
 from kraftfast import limits
 from kraftfast.cli import root
 from kraftfast.errors import KraftfastError
+from kraftfast.node.storage.description import run_lock
+from kraftfast.node.storage.local_layout import format_quorum
 from tests.cli.logs import Done
 
 BAD = (
@@ -165,6 +167,16 @@ def test_bad_input_is_one_plain_line(
         assert said.count("\n") <= 1 and len(said) < 1200, (args, said)
 
 
+@pytest.mark.parametrize("words, command", [each for each in commands() if each[0]])
+def test_an_empty_path_is_refused_wherever_one_is_taken(words: str, command: click.Command) -> None:
+    """An unset variable of a shell, which pathlib takes for the directory here."""
+    context = click.Context(command)
+    for parameter in command.params:
+        if isinstance(parameter.type, click.Path):
+            with pytest.raises(click.BadParameter, match="the path is empty|does not exist"):
+                parameter.type.convert("", parameter, context)
+
+
 @pytest.mark.parametrize("words", ["log verify", "log dump", "storage inspect", "storage recover"])
 def test_what_belongs_to_another_user_is_not_told_to_be_missing(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -179,6 +191,41 @@ def test_what_belongs_to_another_user_is_not_told_to_be_missing(
     monkeypatch.setattr(os, "stat", stat)
     assert root.run([*words.split(), "theirs/1"]) == 2
     assert "'theirs/1' cannot be reached: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "top --once", "quorum describe --status --timeout 0.2",
+              "consume --timeout 0.2", "append --timeout 0.2"],
+)  # fmt: skip
+def test_a_quorum_of_another_user_is_not_told_not_to_run(
+    words: str, work: None, monkeypatch: pytest.MonkeyPatch, kraftfast: Callable[..., Done]
+) -> None:
+    def refused(path: str, *_how: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    format_quorum("theirs", 1)
+    monkeypatch.setattr("kraftfast.link.unix_socket._at", refused)
+    with run_lock("theirs"):
+        done = kraftfast(*words.split(), "--dir", "theirs")
+    assert done.code == 30 and "cannot see whether a replica runs: " in done.err
+    assert "replica.sock': Permission denied; ask as its user" in done.err
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("audit absent", "absent does not exist"),
+        ("convert absent new", "absent does not exist"),
+        ("compact absent new", "absent does not exist"),
+        ("latency file --picture server", "cannot write server: it is there, and not a picture"),
+        ("latency file --picture absent/x", "cannot write absent/x"),
+    ],
+)
+def test_no_spark_is_started_for_what_is_not_there(
+    words: str, told: str, work: None, kraftfast: Callable[..., Done]
+) -> None:
+    done = kraftfast("spark", *words.split())
+    assert done.code != Reached.exit_code and told in done.err
 
 
 def test_every_command_that_needs_something_is_named() -> None:

@@ -50,6 +50,20 @@ def test_a_link_stays_one(saved: Path, kraftfast: Callable[..., Done]) -> None:
     assert (saved / "link.html").is_symlink() and "<svg" in (saved / "real.html").read_text()
 
 
+def test_a_page_on_stdout(saved: Path, kraftfast: Callable[..., Done]) -> None:
+    done = kraftfast("bench", "report", "results/one.json", "-o", "-")
+    assert done.code == 0 and done.out.startswith("<!") and done.out.endswith("</html>\n")
+    assert not (saved / "-").exists()
+
+
+def test_no_page_on_a_terminal(
+    saved: Path, kraftfast: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    done = kraftfast("bench", "report", "results/one.json", "-o", "-")
+    assert done.code == 2 and "stdout is a terminal" in done.err and done.out == ""
+
+
 @pytest.mark.parametrize(
     "args, code, told",
     [

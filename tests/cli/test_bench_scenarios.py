@@ -220,3 +220,12 @@ def test_a_matrix_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     assert again["complete"] and again["runs"][0] == kept[0] and len(again["runs"]) == 4
     fails(run("bench", "matrix", "floor", "--over", "total=", *place), 2)
     fails(run("bench", "matrix", "nothing", "--over", "total=1", *place), 3)
+
+
+@pytest.mark.parametrize("command", ["throughput", "load", "sustained"])
+def test_a_compression_level_without_its_codec_runs_nothing(command: str, tmp_path: Path) -> None:
+    plan, results = tmp_path / "plan.toml", tmp_path / "results"
+    plan.write_text(f'[[measure]]\ncommand = "{command}"\ncompression-level = 3\n')
+    told = fails(run("bench", "run", plan, "--results", results), 3)
+    assert "--compression-level: compression none has no levels" in told and not results.exists()
+    fails(run("bench", command, "--compression", "zstd", "--compression-level", 23), 2)

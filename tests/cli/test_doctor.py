@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from kraftfast.errors import HostUnsupported
 from kraftfast.link import cgroup, host
 from kraftfast.node.processes.tuning import Tuning
 from tests.cli.forbidding import NUMBERS
-from tests.cli.kit import environment
+from tests.cli.kit import command, environment
 from tests.cli.logs import Done
 from tests.log.test_out_of_resources import no_descriptors
 
@@ -223,6 +224,19 @@ def test_the_tasks_of_a_cgroup(
         host.check_tasks(3)
     done = kraftfast("demo", "--records", "10", "--dir", tmp_path / "quorum")
     assert done.code == 6 and done.err.count("\n") == 1 and "pids.max" in done.err
+
+
+def test_descriptors_that_do_not_suffice_are_told_before_anything_is_made(tmp_path: Path) -> None:
+    """With 64 a quorum of five ran, and no client could reach its leader."""
+    words = ["demo", "--records", "10", "--dir", str(tmp_path / "quorum"), "--voters"]
+    for voters, code in ((5, 6), (3, 0)):
+        limited = f"ulimit -n 64; exec {shlex.join(command(*words, str(voters)))}"
+        shell = ["sh", "-c", limited]
+        done = subprocess.run(shell, capture_output=True, env=environment(), timeout=120)
+        assert done.returncode == code, done.stderr
+        if code:
+            said = b"each of 5 replicas needs to open 80 files, and may open 64: raise the limit"
+            assert said in done.stderr and not (tmp_path / "quorum").exists()
 
 
 def test_a_directory_that_cannot_be_written(

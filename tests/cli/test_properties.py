@@ -199,3 +199,20 @@ def test_a_listener_on_every_address_is_advertised_by_a_name() -> None:
 def test_a_file_without_end_is_no_properties_file() -> None:
     with pytest.raises(InputError, match="/dev/zero is no properties file: it has more than 1 MiB"):
         read_server("/dev/zero")
+
+
+def test_a_key_that_stands_there_twice_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one counts, as in Kafka, but not without a word."""
+    file = tmp_path / "server.properties"
+    lines = [f"{key}={value}" for key, value in GOOD.items()]
+    again = [*lines, "# node.id", "node.id = \\", "  3"]
+    file.write_text("\n".join(again))
+    assert read_server(str(file)).node.node_id == 3
+    line = lines.index("node.id=2") + 1
+    said = f"node.id stands in line {line} and again in line {len(lines) + 2}, which counts"
+    assert capsys.readouterr().err == f"kraftfast: WARNING: {file}: {said}\n"
+    file.write_text("\n".join(lines))
+    read_server(str(file))
+    assert capsys.readouterr().err == ""

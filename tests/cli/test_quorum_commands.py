@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.node.storage.description import run_lock
 from tests.cli.kit import Completed, Program, fails, run
 from tests.cli.test_quorum import free_ports
 
@@ -49,8 +50,13 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
         "--kraft-version", 0,
     )  # fmt: skip
     running.wait_for("leads")
-    text = fails(run("quorum", "add-controller", *where, "--timeout", 20), 10)
-    assert "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it" in text
+    for each in (
+        ("add-controller",), ("remove-controller", "-i", 2), ("reassign", "--to", "1,2"),
+        ("remove-controller", "-i", 2, "--dry-run"),
+    ):  # fmt: skip
+        text = fails(run("quorum", *each, *where, "--timeout", 20), 10)
+        assert "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it" in text
+        assert "kraftfast quorum upgrade --feature kraft.version=1" in text
     upgrade = ("quorum", "upgrade", *where)
     done = run(*upgrade, "--feature", "kraft.version=1", "--dry-run")
     assert said(done) == "kraft.version can be upgraded to 1.\n"
@@ -152,6 +158,20 @@ def test_nobody_answers(tmp_path: Path) -> None:
     where = ("--dir", tmp_path / "q", "--timeout", 0.3)
     fails(run("quorum", "describe", *where, "--status"), 12)
     fails(run("quorum", "add-controller", *where), 12)  # made, but nobody starts it
+
+
+def test_a_wait_is_told_and_ends_with_the_timeout(tmp_path: Path) -> None:
+    """A quorum that stops: its process holds the lock, and no replica answers."""
+    assert run("storage", "format", "--dir", tmp_path / "q", "--voters", 1).returncode == 0
+    with run_lock(str(tmp_path / "q")):
+        begun = time.monotonic()
+        done = run("quorum", "add-controller", "--dir", tmp_path / "q", "--timeout", 4)
+    assert time.monotonic() - begun < 8
+    waiting, refused = done.stderr.decode().splitlines()
+    assert done.returncode == 12 and "no leader could be asked" in refused
+    assert waiting == (
+        "kraftfast: waiting for an answer of the leader, for up to 2 s (--timeout)"
+    ), waiting
 
 
 class Servers:
@@ -284,7 +304,10 @@ def test_what_is_not_this_quorums(tmp_path: Path, program: Callable[..., Program
     wait_for(lambda: run("quorum", "describe", *servers.where, "--status").returncode == 0)
     servers.format(2, "--no-initial-controllers")
     add = ("quorum", "add-controller", *servers.where, "--timeout", 6)
-    assert "did not answer" in fails(run(*add, "-c", tmp_path / "2.properties"), 15)
+    done = run(*add, "-c", tmp_path / "2.properties")
+    waiting, refused = done.stderr.decode().splitlines()
+    assert done.returncode == 15 and "did not answer" in refused
+    assert waiting.startswith("kraftfast: waiting for controller 2 to catch up with the leader")
     assert "start it first" in fails(run(*add, "-c", tmp_path / "2.properties", "--dry-run"), 10)
     reassign = ("quorum", "reassign", *servers.where, "--to", "1,2")
     assert "INVALID_REPLICA_ASSIGNMENT" in fails(run(*reassign), 10)

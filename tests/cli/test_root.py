@@ -118,10 +118,23 @@ def test_what_nobody_foresaw(
 def test_a_host_without_memory_is_no_defect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failing(monkeypatch, MemoryError())
-    assert root.run(["broken"]) == 37
     said = "kraftfast: there is no memory left: raise its limit (ulimit -v, or the container's)\n"
-    assert capsys.readouterr().err == said
+    text = "Importing the numpy C-extensions failed: x.so: failed to map segment from shared object"
+    for error in (MemoryError(), ImportError(text)):
+        failing(monkeypatch, error)
+        assert root.run(["broken"]) == 37
+        assert capsys.readouterr().err == said
+    failing(monkeypatch, ImportError("no module named x"))
+    assert root.run(["broken"]) == 70
+
+
+def test_status_needs_little_memory(quorum_dir: Path) -> None:
+    """It loaded numpy, for the tables of another command."""
+    limited = f"ulimit -v 60000; exec {shlex.join(command('status', '--dir', quorum_dir))}"
+    done = subprocess.run(
+        ["sh", "-c", limited], capture_output=True, env=environment(), timeout=TIMEOUT_S
+    )
+    assert done.returncode == 0 and b"leader" in done.stdout, done.stderr
 
 
 def test_python_without_assertions_is_refused_as_it_was_asked_for() -> None:

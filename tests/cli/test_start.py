@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kraftfast.cli.start import Added
-from kraftfast.errors import CorruptLog, DiskFull, KraftfastError, NoQuorum
+from kraftfast.errors import CorruptLog, DirectoryMoved, DiskFull, KraftfastError, NoQuorum
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.supervisor import Supervisor
@@ -91,6 +91,13 @@ def test_the_last_replica_that_cannot_run_ends_it(quorum: Quorum, told: list[str
     place = quorum.directories[1]
     assert f"kraftfast storage replace {place} rebuilds it from the others" in told[0]
     assert "rebuilds" not in told[1] + told[2]
+
+
+def test_a_replica_that_was_moved_is_not_to_be_rebuilt(quorum: Quorum, told: list[str]) -> None:
+    """What it acknowledged is where it was moved to."""
+    quorum.fails(1, DirectoryMoved("q/1 was moved: it is m/1 now"))
+    Added(quorum, tell).look()
+    assert told == ["1 replica_down: it cannot run -> it stays down: q/1 was moved: it is m/1 now"]
 
 
 def test_replicas_that_were_added_are_started(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kraftfast import LocalQuorum
+from kraftfast.cli import root
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
@@ -181,6 +182,43 @@ def test_a_recovery_keeps_a_replica_behind_a_link_from_starting(
             assert quorum.supervisor.workers[1].process is None
     with LocalQuorum(quorum_left, restart=False) as quorum:
         assert quorum.supervisor.workers[1].process is not None
+
+
+@pytest.mark.parametrize("again", ["1", "1/", "link", "."])
+def test_a_replica_that_is_named_twice_is_looked_at_once(
+    again: str, quorum_left: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was listed among those whose records are lost beside its own."""
+    (quorum_left / "link").symlink_to("1")
+    args = ["storage", "recover", "--dry-run", f"{quorum_left}/1", f"{quorum_left}/{again}"]
+    assert root.run(args) == 0
+    done = Done(0, *capsys.readouterr())
+    assert done.err.endswith(f"is {quorum_left}/1, which was named already\n"), done
+    assert "replica 1 ends at" not in done.out and done.err.count("\n") == 1
+
+
+def test_a_replica_of_a_quorum_that_is_gone_is_named(quorum_left: Path, kraftfast: Command) -> None:
+    shutil.rmtree(quorum_left / "2")
+    done = kraftfast("storage", "recover", "--dry-run", quorum_left)
+    assert done.code == UNFORMATTED and f"{quorum_left}/2 is not formatted" in done.err
+
+
+@pytest.mark.parametrize("named", ["disk", "other", "disk quorum/3"])
+def test_the_others_are_found_where_links_lead(
+    named: str, quorum_left: Path, tmp_path: Path, kraftfast: Command
+) -> None:
+    """One that is left out votes again once the quorum is started, beside the only voter."""
+    if named == "other":
+        (tmp_path / "other").symlink_to(quorum_left / "1")
+    else:
+        (quorum_left / "1").rename(tmp_path / "disk")
+        (quorum_left / "1").symlink_to(tmp_path / "disk")
+    paths = [tmp_path / each for each in named.split()]
+    told = kraftfast("storage", "recover", "--dry-run", *paths).out
+    assert ("name that link instead" in told) == (named == "disk")
+    done = kraftfast("storage", "recover", "--json", "--yes", *paths)
+    aside = [str(quorum_left / f"{id}.set-aside") for id in (2, 3)]
+    assert json.loads(done.out)["set_aside"] == ([] if named == "disk" else aside)
 
 
 def test_recover_is_refused_if_the_replica_ran_before_it_was_locked(quorum_left: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.log.disk import Disk
+from kraftfast.node.storage.local_layout import format_quorum
 from tests.cli.kit import command, environment, run
 from tests.cli.logs import Done
 
@@ -94,6 +95,12 @@ def test_closed_stdin(quorum_dir: Path) -> None:
     done = shell(f"$K append --dir {quorum_dir} <&-")
     assert done.returncode == 3
     assert done.stderr == "kraftfast: cannot read stdin: Bad file descriptor\n"
+
+
+def test_nothing_can_be_confirmed_over_closed_stdin(tmp_path: Path) -> None:
+    format_quorum(str(tmp_path / "q"), 3)
+    done = shell(f"$K storage recover {tmp_path / 'q'} <&-")
+    assert done.returncode == 2 and "stdin is no terminal" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.errors import PeerGone, StorageError
+from kraftfast.errors import PeerGone, StorageError, forbidden
 from kraftfast.link.unix_socket import (
     PATH_BYTES_MAX,
     connect,
@@ -121,3 +121,18 @@ def test_a_pair_is_of_one_process() -> None:
     assert isinstance(a, socket.socket)
     a.close()
     b.close()
+
+
+def test_a_process_of_another_user_is_not_told_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody then says that no replica runs."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert credentials(ours).pid == os.getpid()
+        monkeypatch.setattr(os, "geteuid", lambda: 4000)
+        monkeypatch.setattr("struct.unpack", lambda *_data: (7, 4001, 4001))
+        with pytest.raises(PeerGone, match="process 7 of user 4001 may not use") as caught:
+            credentials(ours)
+    assert "process 7 of user 4001" in str(forbidden(caught.value))
+    assert forbidden(PeerGone("it ended")) is None

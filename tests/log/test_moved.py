@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
+from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.floor import read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
@@ -38,8 +38,10 @@ def test_a_log_goes_on_in_the_directory_that_was_moved(tmp_path: Path) -> None:
     log = home.open(**sizes)
     stored = b"".join(fill(log, 30))
     os.rename(here, there)
-    with pytest.raises(StorageError, match="was moved, removed or replaced"):
+    with pytest.raises(DirectoryMoved, match="was moved, removed or replaced") as caught:
         home.directory.check()
+    said = f"what it was is {there} now: stop what runs it, then move it back or start it there"
+    assert said in str(caught.value)
     other = Home(str(here), Disk())
     taken = b"".join(fill(other.open(**sizes), 5))
     for number in range(30, 150):  # it rolls twice

@@ -71,6 +71,45 @@ def test_a_description_that_names_no_quorum_is_refused(
         open_or_format(str(path), None, None, None, 1)
 
 
+@pytest.mark.parametrize(
+    "key, value, said",
+    [
+        ("durability", "most", "durability is 'most', not 'majority' or 'all' or 'memory'"),
+        ("records", "none", "records is 'none', not 'any' or 'kafka-raft'"),
+        ("kraft_version", 2, "kraft_version is 2, not 0 or 1"),
+        ("kraft_version", -1, "kraft_version is -1, not 0 or 1"),
+        ("durability", "all", "durability is 'all', but replica 1 was formatted with 'majority'"),
+        ("topic", "", "topic is '', but replica 1 was formatted with '__cluster_metadata'"),
+    ],
+)
+def test_a_description_that_promises_something_else_is_refused(
+    tmp_path: Path, key: str, value: Any, said: str
+) -> None:
+    """A promise of quorum.json that no replica keeps was told to users as it stood there."""
+    path = tmp_path / "q"
+    format_quorum(str(path), 3)
+    file = path / "quorum.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(
+        ForeignDirectory, match=r'quorum.json.*it is \{.*"voters":\[1,2,3\]'
+    ) as caught:
+        open_or_format(str(path), None, None, None, 1)
+    assert said in str(caught.value)
+
+
+def test_what_holds_no_quorum_is_told_for_what_it_is(tmp_path: Path) -> None:
+    format_quorum(str(tmp_path / "q"), 1)
+    there = f"{tmp_path}/q"
+    for path, why in (
+        (f"{there}/1", f"there is no quorum.json; the one that it lies in does: {there}"),
+        (f"{there}x", "there is no such directory"),
+        (str(tmp_path), "there is no quorum.json"),
+    ):
+        with pytest.raises(NotFormatted) as caught:
+            read_description(path)
+        assert str(caught.value) == f"{path} holds no quorum: {why}"
+
+
 def test_a_replica_that_is_not_there_is_just_missing(tmp_path: Path) -> None:
     """Whoever looks for the leader asks for the id that a replica names: -1, if it knows none."""
     path = str(tmp_path / "q")

@@ -14,13 +14,15 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
 from kraftfast.errors import ForeignDirectory, HostUnsupported, OutOfResources, StorageError
 from kraftfast.node.config import NodeConfig, VoterConfig
-from kraftfast.node.processes import supervisor
+from kraftfast.node.host import KernelProcess
+from kraftfast.node.processes import supervisor, worker
 from kraftfast.node.processes.launching import Launch, Sibling
 from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.supervisor import Supervisor
@@ -139,10 +141,10 @@ def test_a_supervisor_that_ends_before_its_worker_is_ready_is_no_defect(tmp_path
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         command = [sys.executable, "-m", "kraftfast.node.processes.worker", str(theirs.fileno())]
-        worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        ended = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
         ours.send(msgspec.json.encode(config))
-    _, told = worker.communicate(timeout=TIMEOUT_S)
-    assert (worker.returncode, told) == (0, b"")
+    _, told = ended.communicate(timeout=TIMEOUT_S)
+    assert (ended.returncode, told) == (0, b"")
 
 
 def test_a_worker_that_is_told_no_configuration_says_so() -> None:
@@ -151,14 +153,41 @@ def test_a_worker_that_is_told_no_configuration_says_so() -> None:
         with theirs:
             command = [sys.executable, "-m", "kraftfast.node.processes.worker"]
             fd = theirs.fileno()
-            worker = subprocess.Popen([*command, str(fd)], pass_fds=[fd], stderr=subprocess.PIPE)
+            ended = subprocess.Popen([*command, str(fd)], pass_fds=[fd], stderr=subprocess.PIPE)
         ours.send(b'{"stop":50}')
         ours.settimeout(TIMEOUT_S)
         event, error = (msgspec.json.decode(ours.recv(1 << 16)) for _ in range(2))
-        _, told = worker.communicate(timeout=TIMEOUT_S)
-    assert (worker.returncode, told) == (1, b"")
+        _, told = ended.communicate(timeout=TIMEOUT_S)
+    assert (ended.returncode, told) == (1, b"")
     assert event["told"]["event"] == "defect"
     assert error["error"].startswith("a defect: ValidationError: ")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_worker_without_memory_is_no_defect(error: Exception) -> None:
+    """It told one, with a traceback, at each attempt; and it ends at once all the same."""
+    ended = []
+
+    class Short(KernelProcess):
+        def node(self, *_asked: Any) -> Any:
+            raise error
+
+        def ignore_terminal(self) -> None:
+            """That would be for all tests."""
+
+        def exit_at_once(self, code: int) -> NoReturn:
+            ended.append(code)
+            raise SystemExit(code)
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    config = NodeConfig(node_id=1, directory="q/1", voters=[VoterConfig(1, "127.0.0.1", 9)])
+    with ours, theirs:
+        ours.send(msgspec.json.encode(config))
+        with pytest.raises(SystemExit):
+            worker.serve(theirs, Short())
+        told = msgspec.json.decode(ours.recv(1 << 16))
+    assert told["type"] == "OutOfResources" and "ulimit -v" in told["error"]
+    assert ended == [told["exit_code"]] == [OutOfResources.exit_code]
 
 
 def children() -> set[str]:

@@ -42,7 +42,7 @@ def describe(
     if human_readable and not replication:
         raise click.UsageError("--human-readable goes with --replication")
     admin = reach.admin(directory, servers, controllers)
-    info = admin.describe(timeout=timeout)
+    info = reach.described(admin, time.monotonic() + timeout)
     if as_json:
         click.echo(json.dumps(facts(admin.cluster_id(timeout=timeout), info)))
     elif replication:

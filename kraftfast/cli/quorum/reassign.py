@@ -41,7 +41,7 @@ def reassign(
         raise click.UsageError("give either --to or --cancel")
     admin = reach.admin(directory, servers, controllers)
     target = None if target_text is None else sorted(set(ids(target_text)))
-    info = admin.describe(timeout=timeout)
+    info = reach.described(admin, time.monotonic() + timeout)
     before = info.voter_ids
     joined = ",".join(map(str, before))
     if target is None:
@@ -52,8 +52,7 @@ def reassign(
         removed = [id for id in before if id not in target]
         verb = "DRY RUN of reassigning" if dry_run else "Reassigned" if not no_wait else "Assigning"
         text = f"{verb} voters {joined} to {','.join(map(str, target))}"
-        if added:
-            check_dynamic(info)  # before anything is made
+        check_dynamic(info)  # before anything is made
         if directory is not None and not dry_run:
             make_missing(directory, target)
         elif directory is None:
@@ -65,7 +64,8 @@ def reassign(
             if time.monotonic() >= deadline:
                 break  # the leader says which
             time.sleep(0.05)
-        admin.reassign(target, wait=not no_wait, timeout=timeout)
+        with reach.saying("the voters to be reassigned", time.monotonic() + timeout):
+            admin.reassign(target, wait=not no_wait, timeout=timeout)
         if target is not None:
             forget(directory, None)
     say(as_json, text, voters=list(before), target=target, dryRun=dry_run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from kraftfast.cli import reach
@@ -34,7 +36,7 @@ def transfer(
     from kraftfast.errors import ErrorCode, RequestRefused
 
     admin = reach.admin(directory, servers, controllers)
-    info = admin.describe(timeout=timeout)
+    info = reach.described(admin, time.monotonic() + timeout)
     before = info.leader_id
     if target is not None and target not in info.voter_ids:
         message = f"VOTER_NOT_FOUND: {target} is no voter"
@@ -44,7 +46,8 @@ def transfer(
         text = f"DRY RUN of handing leadership over from {before} to {to}"
         say(as_json, text, leaderBefore=before, leader=target, dryRun=True)
         return
-    leader = admin.transfer(target, timeout=timeout)
+    with reach.saying("another leader", time.monotonic() + timeout):
+        leader = admin.transfer(target, timeout=timeout)
     say(
         as_json,
         f"{leader} leads already"

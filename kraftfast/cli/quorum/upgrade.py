@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 
 import click
 
@@ -41,7 +42,8 @@ def upgrade(
         raise click.UsageError("give either --feature or --release-version")
     level = level_of(feature) if feature is not None else level_in(release_version or "")
     admin = reach.admin(directory, servers, controllers)
-    admin.upgrade(level, validate_only=dry_run, timeout=timeout)
+    with reach.saying("every voter to say what it speaks", time.monotonic() + timeout):
+        admin.upgrade(level, validate_only=dry_run, timeout=timeout)
     if directory is not None and not dry_run:
         note(directory, level)
     verb = "can be" if dry_run else "was"

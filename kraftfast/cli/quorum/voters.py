@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kraftfast.cli import reach
+from kraftfast.cli import options, reach
 from kraftfast.cli.quorum.options import dry_run, reaches, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--command-config",
     "-c",
-    type=click.Path(dir_okay=False),
+    type=options.Place(dir_okay=False),
     help="The server.properties of the replica that is to vote.",
 )
 @click.option(
@@ -51,23 +51,25 @@ def add_controller(
     from kraftfast.client.admin.quorum_info import check_addition
 
     admin = reach.admin(directory, servers, controllers)
+    deadline = time.monotonic() + timeout
     if command_config is not None:
         if controller_id is not None:
             raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
         id, directory_id, endpoints, cluster_id = from_properties(command_config)
-        info = admin.describe(timeout=timeout)
+        info = reach.described(admin, deadline)
         check_addition(info, id)
         if dry_run:
             refuse_stranger(info, id)
     else:
         if directory is None:
             raise click.UsageError("--command-config is needed: whom to add")
-        deadline = time.monotonic() + timeout
-        check_addition(admin.describe(timeout=timeout), controller_id)  # before anything is made
+        check_addition(reach.described(admin, deadline), controller_id)  # before anything is made
         id, directory_id, endpoints = of_local(directory, controller_id, dry_run, deadline)
         cluster_id = None
     if not dry_run:
-        admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout)
+        left = reach.left_until(deadline)
+        with reach.saying(f"controller {id} to catch up with the leader", deadline):
+            admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=left)
         forget(directory, [id])
     where = ", ".join(each.text for each in endpoints)
     text = f"controller {id} with directory id {_text(directory_id)} and endpoints: {where}"
@@ -132,7 +134,8 @@ def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     from kraftfast.client.local import wait_started
     from kraftfast.types import Endpoint
 
-    return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
+    with reach.saying(f"kraftfast start to run the replica in {place}", deadline):
+        return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
 
 
 def forget(directory: str | None, ids: list[int] | None) -> None:
@@ -180,6 +183,7 @@ def remove_controller(
     It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter is not
     removed while the others without it are no majority that runs: remove lost voters first.
     """
+    from kraftfast.client.admin.quorum_info import check_dynamic
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text
 
@@ -188,7 +192,10 @@ def remove_controller(
         directory_id = uuid_from_text(directory_text) if directory_text else None
     except ValueError as error:
         raise click.UsageError(f"--controller-directory-id: {error}") from None
-    voters = {each.id: each.directory_id for each in admin.describe(timeout=timeout).voters}
+    deadline = time.monotonic() + timeout
+    info = reach.described(admin, deadline)
+    check_dynamic(info)
+    voters = {each.id: each.directory_id for each in info.voters}
     directory_id = directory_id or voters.get(controller_id)
     if directory_id is None or (dry_run and voters.get(controller_id) != directory_id):
         raise RequestRefused(
@@ -199,7 +206,8 @@ def remove_controller(
         message = "VOTER_NOT_FOUND: the last voter cannot be removed"
         raise RequestRefused(message, ErrorCode.VOTER_NOT_FOUND)
     if not dry_run:
-        admin.remove_voter(controller_id, directory_id, timeout=timeout)
+        with reach.saying(f"the removal of controller {controller_id}", deadline):
+            admin.remove_voter(controller_id, directory_id, timeout=reach.left_until(deadline))
         forget(directory, [controller_id])
     text = f" KRaft controller {controller_id} with directory id {_text(directory_id)}"
     say(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "-c",
-    type=click.Path(dir_okay=False),
+    type=options.Place(dir_okay=False),
     help="Format one replica: its server.properties.",
 )
 @click.option(

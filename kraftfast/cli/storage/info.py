@@ -6,10 +6,16 @@ import os
 
 import click
 
+from kraftfast.cli import options
+
 
 @click.command()
 @click.option(
-    "--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties."
+    "--config",
+    "-c",
+    required=True,
+    type=options.Place(dir_okay=False),
+    help="Its server.properties.",
 )
 @click.pass_context
 def info(ctx: click.Context, config: str) -> None:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
+@click.argument(
+    "paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing(file_okay=False)
+)
 @options.as_json
 def inspect(paths: tuple[str, ...], as_json: bool) -> None:
     """Show what each replica's directory holds: epoch, vote, offsets, voters, snapshots.

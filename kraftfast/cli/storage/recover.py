@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
+@click.argument(
+    "paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing(file_okay=False)
+)
 @click.option(
     "--config",
     "-c",
-    type=click.Path(dir_okay=False),
+    type=options.Place(dir_okay=False),
     help="The server.properties of the replica that continues: where others will reach it.",
 )
 @click.option(
@@ -48,7 +50,8 @@ def recover(
     from kraftfast.log.recovery import Settings
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
 
-    found, chosen = look(paths)
+    directories = folded(paths)
+    found, chosen = look(directories)
     node = read_server(config).node if config is not None else None
     endpoints = where(chosen, node)
     plan: dict[str, Any] = {
@@ -71,8 +74,8 @@ def recover(
         else:
             settings = node.log_settings(durability)
         with kept_stopped(chosen, found):
-            refuse_used(found, look(paths)[0])
-            plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
+            refuse_used(found, look(directories)[0])
+            plan["set_aside"] = set_aside(chosen, found)  # first: they must not lead beside it
             plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
         plan["done"] = True
     if as_json:
@@ -85,12 +88,24 @@ def recover(
         click.echo("nothing was changed")
 
 
-def look(paths: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
-    """Return the replicas that are left, and the one that continues. Raises as :func:`choose`."""
+def folded(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories of the replicas, each once; say which were named twice."""
     from kraftfast.cli.storage.inspect import replicas_of
+
+    kept: dict[str, str] = {}
+    for _, path in replicas_of(paths):
+        real = os.path.realpath(path)
+        if real in kept:
+            click.echo(f"kraftfast: {path} is {kept[real]}, which was named already", err=True)
+        kept.setdefault(real, path)
+    return tuple(kept.values())
+
+
+def look(directories: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
+    """Return the replicas that are left, and the one that continues. Raises as :func:`choose`."""
     from kraftfast.node.storage.stored_replica import stored_replica
 
-    found = [stored_replica(path) for _, path in replicas_of(paths)]
+    found = [stored_replica(path) for path in directories]
     chosen = choose(found)
     refuse_longer(chosen, found)
     return found, chosen
@@ -104,9 +119,10 @@ def refuse_longer(chosen: StoredReplica, found: list[StoredReplica]) -> None:
     from kraftfast.errors import InvalidOption, KraftfastError
     from kraftfast.node.storage.stored_replica import stored_replica
 
-    named = {each.path for each in found}
-    for path in beside(chosen):
-        if path in named:
+    named = {os.path.realpath(each.path) for each in found}
+    home = home_of(chosen, found)
+    for path in () if home is None else replicas_in(home).values():
+        if os.path.realpath(path) in named:
             continue
         try:
             each = stored_replica(path)
@@ -173,39 +189,51 @@ def kept_stopped(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[
 
     Where a link leads to its directory, another path may name it: what was named is held itself.
     """
-    from kraftfast.node.storage.description import DESCRIPTION, run_lock
+    from kraftfast.node.storage.description import run_lock
     from kraftfast.node.storage.held_directory import HeldDirectory
 
-    home = os.path.dirname(chosen.path)
+    home = home_of(chosen, found)
     with contextlib.ExitStack() as held:
-        if os.path.exists(os.path.join(home, DESCRIPTION)):
+        if home is not None:
             held.enter_context(run_lock(home))
         for each in {os.path.realpath(each.path): each for each in found}.values():
             held.enter_context(HeldDirectory().take(each.path))
         yield
 
 
-def set_aside(chosen: StoredReplica) -> list[str]:
+def set_aside(chosen: StoredReplica, found: list[StoredReplica]) -> list[str]:
     """Rename the other directories of a quorum of this host; return their new names."""
     from kraftfast.node.storage.local_layout import set_others_aside
 
-    if not beside(chosen):
-        return []
-    return set_others_aside(os.path.dirname(chosen.path), chosen.meta.node_id)
+    home = home_of(chosen, found)
+    return [] if home is None else set_others_aside(home, chosen.meta.node_id)
 
 
-def beside(chosen: StoredReplica) -> list[str]:
-    """Return the directories of its quorum of this host, its own too; empty if it is in none."""
+def home_of(chosen: StoredReplica, found: list[StoredReplica]) -> str | None:
+    """Return the directory of its quorum of this host; None: no path that was named leads there.
+
+    A replica's directory there may be a link, or a link may have been named.
+    """
+    id = chosen.meta.node_id
+    named = (chosen.path, *(each.path for each in found))
+    for path in (*named, *map(os.path.realpath, named)):
+        home = os.path.dirname(path)
+        with contextlib.suppress(OSError):
+            if id in replicas_in(home) and os.path.samefile(replicas_in(home)[id], chosen.path):
+                return home
+    return None
+
+
+def replicas_in(home: str) -> dict[int, str]:
+    """Return the directories of the quorum of this host in ``home``; empty if there is none."""
     from kraftfast.errors import NotFormatted
     from kraftfast.node.storage.description import read_description
     from kraftfast.node.storage.local_layout import replica_directories
 
-    home = os.path.dirname(chosen.path)
     try:
-        found = replica_directories(home, read_description(home).replicas)
+        return replica_directories(home, read_description(home).replicas)
     except NotFormatted:
-        return []
-    return list(found.values()) if found.get(chosen.meta.node_id) == chosen.path else []
+        return {}
 
 
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
@@ -228,6 +256,9 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
             f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
             f"{each.last_epoch}: what it holds beyond that log is lost"
         )
+    if home_of(chosen, found) is None:
+        yield "  no quorum.json beside it names it: no other directory is set aside; if a link in a"
+        yield "    quorum's directory leads here, name that link instead"
     yield "From now on this log counts as the committed one: records here that never were committed"
     yield "are committed with it. What is lost:"
     yield "  - every record that the others committed and this log does not hold; it is unknown"

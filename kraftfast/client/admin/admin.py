@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kraftfast import arguments, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
 from kraftfast.client.admin.admin_ways import Way
-from kraftfast.client.admin.quorum_info import QuorumInfo, question, read_answer
+from kraftfast.client.admin.quorum_info import QuorumInfo, check_dynamic, question, read_answer
 from kraftfast.client.consumer.read_barriers import (
     PAUSE_S,
     TRY_AGAIN,
@@ -161,8 +161,9 @@ class Admin:
         if directory_id is not None:
             directory_id = uuid("directory_id", directory_id)
         else:
-            voters = self.describe(timeout=timeout).voters
-            found = [each.directory_id for each in voters if each.id == id]
+            info = self.describe(timeout=timeout)
+            check_dynamic(info)
+            found = [each.directory_id for each in info.voters if each.id == id]
             if not found:
                 raise RequestRefused(f"{id} is no voter", ErrorCode.VOTER_NOT_FOUND)
             (directory_id,) = found

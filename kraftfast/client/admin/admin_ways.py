@@ -11,12 +11,14 @@ from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import KeptConnection, Refused, ask, ask_raw, check_cluster
 from kraftfast.errors import (
+    KraftfastError,
     MalformedFrame,
     NoQuorum,
     NotLeader,
     PeerGone,
     TimedOut,
     raise_if_scarce,
+    unreached,
 )
 from kraftfast.link.hello import decode_hello
 from kraftfast.types import METADATA_TOPIC
@@ -188,7 +190,7 @@ class LocalWay:
 
     def to_leader(self, deadline: float) -> Reached:
         """Do as :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
-        leaders, problems, elsewhere = [], [], set[int]()
+        leaders, problems, elsewhere = [], list[KraftfastError](), set[int]()
         places = sorted(self.directories.items())
         for number, (id, directory) in enumerate(places):
             left = deadline - self.host.monotonic()
@@ -198,7 +200,7 @@ class LocalWay:
                 status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut) as error:
                 raise_if_scarce(error, "cannot reach the quorum")
-                problems.append(str(error))
+                problems.append(unreached(error))
                 continue
             if status["role"] == "leader":
                 leaders.append((status["epoch"], id))
@@ -208,7 +210,7 @@ class LocalWay:
             self._led = max(leaders)[1]
             return self.to(self._led)
         if len(problems) == len(places):
-            raise NoQuorum(f"no replica runs: {problems[0] if problems else 'there is none'}")
+            raise problems.pop() if problems else NoQuorum("no replica runs: there is none")
         if elsewhere:
             text = f"{max(elsewhere)} leads, and is not here: ask by --bootstrap-controller"
             raise NotLeader(text, max(elsewhere))

@@ -61,7 +61,7 @@ def check_dynamic(info: QuorumInfo) -> None:
     if any(each.directory_id == ZERO_UUID for each in info.voters):
         raise RequestRefused(
             "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it to 1 before voters can be added "
-            "or removed",
+            "or removed (kraftfast quorum upgrade --feature kraft.version=1)",
             ErrorCode.UNSUPPORTED_VERSION,
         )
 

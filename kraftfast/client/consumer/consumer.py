@@ -30,12 +30,14 @@ from kraftfast.errors import (
     Closed,
     CorruptLog,
     InconsistentClusterId,
+    KraftfastError,
     LocalError,
     NoQuorum,
     OffsetOutOfRange,
     PeerGone,
     TimedOut,
     raise_if_scarce,
+    unreached,
 )
 from kraftfast.log.reading.reader import LogReader
 
@@ -230,7 +232,8 @@ class Consumer(RecordStream):
 
     # directories: replica id -> directory. _watches: of the replicas that run, by id.
     # _absent_until: when one that did not answer is asked again, by id.
-    # _foreign: a replica found last that is another quorum's. _problem: why one was not watched.
+    # _foreign: a replica found last that is another quorum's. _problem: why one was not watched,
+    # as an error to raise.
     # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
 
     def __init__(
@@ -248,7 +251,7 @@ class Consumer(RecordStream):
         self.directories, self._cluster_id = directories, cluster_id
         self._watches: dict[int, Watch] = {}
         self._foreign: InconsistentClusterId | None = None
-        self._problem = "there is none"
+        self._problem: KraftfastError = NoQuorum("no replica runs: there is none")
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
@@ -270,7 +273,7 @@ class Consumer(RecordStream):
                 except (PeerGone, InconsistentClusterId) as error:
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
-                    self._problem = str(error)  # not itself: it holds what the attempt made
+                    self._problem = unreached(error)  # not itself: it holds what the attempt made
                     if not self._watches and self._source is None:
                         raise_if_scarce(error, "cannot reach the quorum")
                     # One that is stopped costs time: it is asked seldom.
@@ -309,7 +312,7 @@ class Consumer(RecordStream):
             if self._foreign is not None:
                 raise self._foreign
             if self.host.monotonic() >= deadline:
-                raise NoQuorum(f"no replica runs: {self._problem}")
+                raise self._problem
             self.host.sleep(RETRY_S)
 
     def _worth(self, watch: Watch) -> tuple[bool, int, bool]:

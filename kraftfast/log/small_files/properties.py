@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 
 BLANK = " \t\f"
 ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -39,13 +40,28 @@ def _stored(text: str, is_key: bool) -> str:
 
 def decode(data: bytes) -> dict[str, str]:
     """Return keys and values, later ones winning. Raises ``ValueError`` for what Java refuses."""
-    fields = {}
-    for line in _logical_lines(data.decode("utf-8")):
+    return {key: value for _, key, value in _entries(data)}
+
+
+def doubled(data: bytes) -> dict[str, list[int]]:
+    """Return the keys that stand there several times, each with the numbers of their lines.
+
+    >>> doubled(b"a=1\\nb=2\\n# a\\na=3\\n")
+    {'a': [1, 4]}
+    """
+    lines: dict[str, list[int]] = {}
+    for number, key, _ in _entries(data):
+        lines.setdefault(key, []).append(number)
+    return {key: numbers for key, numbers in lines.items() if len(numbers) > 1}
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of the line, key and value of each entry."""
+    for number, line in _logical_lines(data.decode("utf-8")):
         entry = ENTRY.fullmatch(line)
         assert entry is not None, "the pattern takes any line"
         key, value = (_plain(part) for part in entry.groups())
-        fields[key] = value
-    return fields
+        yield number, key, value
 
 
 def _plain(text: str) -> str:
@@ -60,19 +76,19 @@ def _unescaped(escape: str) -> str:
     return ESCAPED.get(escape, escape)
 
 
-def _logical_lines(text: str) -> list[str]:
-    """Return lines without comments, each joined with those that continue it."""
-    lines: list[str] = []
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Return lines without comments, each joined with those that continue it, and its number."""
+    lines: list[tuple[int, str]] = []
     continued = False
-    for line in re.split(r"\r\n|\r|\n", text):
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.lstrip(BLANK)
         if not continued and (not line or line[0] in "#!"):
             continue
         ends = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         part = line[:-1] if ends else line
         if continued:
-            lines[-1] += part
+            lines[-1] = lines[-1][0], lines[-1][1] + part
         else:
-            lines.append(part)
+            lines.append((number, part))
         continued = ends
     return lines

@@ -442,9 +442,9 @@ class Supervisor:
         if not worker.is_final:
             self._host.tell("worker_waits", node_id, why=worker.error)
             return
-        advice = ""
-        if 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers):
-            place = worker.config.directory
+        advice, place = "", worker.config.directory
+        few = 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers)
+        if few and not isinstance(worker.error, errors.DirectoryMoved):  # which has all, elsewhere
             advice = f"; kraftfast storage replace {place} rebuilds it from the others"
         self._host.tell("replica_down", node_id, why=worker.error, advice=advice)
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from kraftfast import errors
-from kraftfast.errors import HostUnsupported, KraftfastError
+from kraftfast.errors import HostUnsupported, KraftfastError, OutOfResources, lack_of_memory
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import NO_REPLICA, entry_now
 from kraftfast.node.host import KernelProcess
@@ -84,6 +84,10 @@ def serve(sock: socket.socket, process: OwnProcess) -> int:
             return _defect(sock, process, node_id, error)
         return _failed(sock, process, refused_by_host(node_id, error))
     except Exception as error:
+        lack = lack_of_memory(error)
+        if lack:
+            _failed(sock, process, OutOfResources(f"replica {node_id}: {lack}"))
+            process.exit_at_once(OutOfResources.exit_code)  # as after a defect
         return _defect(sock, process, node_id, error)
 
 

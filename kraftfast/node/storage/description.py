@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from kraftfast import forks
+from kraftfast import forks, limits
 from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
+from kraftfast.log.small_files.directory import DURABILITIES, RECORDS
 from kraftfast.node.storage.host import HOST, Host
 from kraftfast.types import METADATA_TOPIC
 
@@ -25,6 +26,11 @@ RUN_LOCK = ".lock"
 LOCK_S_MAX = 10.0
 """How long to wait for the lock: a change takes milliseconds, a new directory included."""
 Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+KNOWN: dict[str, Sequence[object]] = {
+    "durability": DURABILITIES,
+    "records": RECORDS,
+    "kraft_version": range(limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX + 1),
+}
 
 
 class Replacement(msgspec.Struct, frozen=True):
@@ -59,6 +65,13 @@ class Description(msgspec.Struct):
     kraft_version: int = 0
     replacing: dict[int, Replacement] = {}
 
+    def __post_init__(self) -> None:
+        for key, known in KNOWN.items():
+            value = getattr(self, key)
+            if value not in known:
+                names = " or ".join(map(repr, known))
+                raise ValueError(f"{key} is {value!r}, not {names}")  # a ValidationError of decode
+
     @property
     def replicas(self) -> list[int]:
         """The ids of all replicas here: the first voters, and those added since."""
@@ -76,9 +89,20 @@ def read_description(path: str, host: Host = HOST) -> Description:
     try:
         return msgspec.json.decode(host.disk.read_file(file), type=Description)
     except FileNotFoundError:
-        raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
+        raise NotFormatted(f"{path} holds no quorum: {_what_is_there(path, host)}") from None
     except msgspec.DecodeError as error:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
+
+
+def _what_is_there(path: str, host: Host) -> str:
+    """Return what a path leads to instead of a quorum."""
+    if not host.is_directory(path):
+        return "there is no such directory"
+    above = os.path.dirname(path.rstrip("/"))
+    text = f"there is no {DESCRIPTION}"
+    if above and host.has_name(os.path.join(above, DESCRIPTION)):
+        text += f"; the one that it lies in does: {above}"
+    return text
 
 
 def write_description(path: str, description: Description, host: Host = HOST) -> None:

@@ -177,7 +177,8 @@ def open_or_format(
 ) -> tuple[Description, bool]:
     """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
-    Directories are not looked at: each replica says itself what is wrong with its own.
+    Each replica says itself what is wrong with its own directory; here they are only compared with
+    what ``quorum.json`` promises.
     ``begin(number of replicas)`` is called as soon as that is known, before a quorum is made.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
     """
@@ -190,6 +191,7 @@ def open_or_format(
     whole_number("kraft_version", kraft_version, 0, limits.KRAFT_VERSION_MAX)
     try:
         known = read_description(path, host)
+        _check_promises(path, known, host)
     except NotFormatted:
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
@@ -221,6 +223,24 @@ def open_or_format(
             raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
     begin(len(known.replicas))
     return known, False
+
+
+def _check_promises(path: str, known: Description, host: Host) -> None:
+    """Raise ForeignDirectory if ``quorum.json`` promises something else than its replicas do."""
+    for id, directory in replica_directories(path, known.replicas).items():
+        try:
+            made = read_options(host.disk, directory)
+            if made is None or read_meta(host.disk, directory).cluster_id != known.cluster_id:
+                continue
+        except StorageError:
+            continue
+        for key in ("durability", "records", "topic"):
+            said, is_so = getattr(known, key), getattr(made, key)
+            if said != is_so:
+                file = os.path.join(path, DESCRIPTION)
+                raise ForeignDirectory(
+                    f"{file}: {key} is {said!r}, but replica {id} was formatted with {is_so!r}"
+                )
 
 
 class Plan(msgspec.Struct, frozen=True):
