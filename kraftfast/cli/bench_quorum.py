@@ -22,7 +22,8 @@ def quorum_of(place: str, asked: dict[str, Any], prepare_bytes: int = 0, **setti
     retention = None if kept is None else int(kept * MIB)
     wanted = prepare_bytes if retention is None else retention // KEPT_SEGMENTS
     segment_bytes = asked.get("segment_bytes")
-    if segment_bytes is None and wanted > SEGMENT_BYTES and asked["durability"] != "memory":
+    usual = retention is not None and asked["durability"] == "memory"
+    if segment_bytes is None and wanted > SEGMENT_BYTES and not usual:
         segment_bytes = min(SEGMENT_BYTES_MAX, wanted)
     names = ("durability", "flush", "transport", "idle", "processors")
     settings |= retained.settings(asked.get("retained_producers", 0))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kraftfast.node.node import Node
 
 THREADS = "/proc/self/task"
-FREE_MS = 2_000
+LOOK_MS, FREE_MS = 200, 5_000
 
 
 def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
@@ -55,28 +55,33 @@ def processors_for(
 class Placement:
     """Keeps a replica's threads where the config wants them, under any leader.
 
-    One that appends much goes wherever there is room: a follower with the smaller share of a
-    processor would fall behind, until the leader's log no longer holds what it needs.
+    A follower that falls behind what is committed goes wherever there is room for a while: with the
+    smaller share of a busy processor it would lag until the leader's log has not what it needs.
     """
 
-    # node: whose. at: the processors chosen last. free_until_ms: anywhere up to then.
+    # node: whose. at: the processors chosen last. free_until_ms: anywhere up to then. committed:
+    # what the leader said was committed when this was looked at, next after due_ms.
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.at: Sequence[int] = ()
-        self.free_until_ms = 0
+        self.free_until_ms = self.due_ms = 0
+        self.committed = -1
         if node.config.processors:
             node.on_role.append(lambda _effect: self._choose())
             node.on_voters.append(self._choose)
 
     def tend(self, now_ms: int) -> None:
-        """Let go of the processor while much is appended, and for ``FREE_MS`` after."""
-        if not self.node.config.processors:
+        """Let go of the processor if this has not what was committed ``LOOK_MS`` ago."""
+        if now_ms < self.due_ms or not self.node.config.processors:
             return
-        if self.node.log.nursery.is_busy:
-            if not self.free_until_ms:
-                self._go_to(self.node.config.processors)
+        self.due_ms = now_ms + LOOK_MS
+        core = self.node.core
+        behind = core.end_offset < self.committed
+        self.committed = core.leader_high_watermark
+        if behind:
             self.free_until_ms = now_ms + FREE_MS
+            self._go_to(self.node.config.processors)
         elif self.free_until_ms and now_ms >= self.free_until_ms:
             self.free_until_ms = 0
             self._choose()
