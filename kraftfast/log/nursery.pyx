@@ -47,7 +47,7 @@ cdef extern from "nursery.h":
 WORK = ("reserve", "zero", "populate", "sync", "cached")
 """As in cext/nursery.h."""
 RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
-RECYCLED_BYTES = 128 * 1024 * 1024  # or so much: retention may free several small ones at once
+RECYCLED_BYTES = 128 * 1024 * 1024  # or so large: retention may free several small ones at once
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
@@ -269,10 +269,12 @@ class Nursery:
                 what.hold_back(what.reserved)
             self._working_on = None
 
-    def takes_files(self) -> bool:
-        """Return whether a freed segment's file may be recycled."""
-        count = len(self.recycled)
-        return count < RECYCLED_MAX or (count + 1) * self.capacity <= RECYCLED_BYTES
+    def takes(self, file) -> bool:
+        """Return whether a freed segment's file may be recycled, as large as it is until then."""
+        sizes = [max(each.size, self.capacity) for each, _ in self.recycled]
+        if len(sizes) < RECYCLED_MAX:
+            return True
+        return sum(sizes) + max(file.size, self.capacity) <= RECYCLED_BYTES
 
     def recycle(self, segment):
         """Take in a freed segment's file that no process maps: it keeps its blocks.

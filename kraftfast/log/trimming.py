@@ -187,7 +187,7 @@ def _recycled(log: Any, segment: Segment) -> bool:
     """Return whether the nursery has the file. The new name may need space, of which the file has
     some to give.
     """
-    if not log.nursery.takes_files() or not segment.file.exclude():
+    if not log.nursery.takes(segment.file) or not segment.file.exclude():
         return False
     try:
         log.nursery.recycle(segment)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kraftfast.limits import BATCH_HEADER_BYTES
+from kraftfast.log import nursery
 from kraftfast.log.log_start import delete_before
 from tests.log.crash_disk import CrashDisk
-from tests.log.kit import KIB, PAGE, Home, append, snapshot
+from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, fill, snapshot
 from tests.log.test_used_again import (
     BEGIN,
     ROOM,
@@ -58,4 +61,27 @@ def test_a_memory_log_uses_files_again_without_a_sync() -> None:
         synced = [step for step in disk.steps[begin:] if step.startswith("sync")]
         assert not spare.used or not synced, synced
     assert used > 3 and log.active.used
+    home.close()
+
+
+@pytest.mark.parametrize("allowed", [36, 1])
+def test_files_of_larger_segments_wait_by_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    """A limit that is given to a log with segments of 256 MiB makes the next ones small; retention
+    then frees the large ones at once. Two wait in any case."""
+    mib = KIB * KIB
+    monkeypatch.setattr(nursery, "RECYCLED_BYTES", allowed * mib)
+    home = Home(tmp_path / "replica")
+    log = home.open(segment_bytes=12 * mib, how="mapped")
+    large = batch_of_size(6 * mib - KIB)
+    while len(log.segments) < 6:
+        append(log, large)
+    home.close()
+    log = home.open(how="mapped")
+    fill(log, 100)
+    assert log.nursery.capacity == 8 * mib and log.active is log.segments[-1]
+    delete_before(log, snapshot(home, log.active.base_offset).offset)
+    kept = [file.size for file, _ in log.nursery.recycled]
+    assert len(kept) >= 2 and (len(kept) == 2 or sum(kept) <= allowed * mib)
     home.close()

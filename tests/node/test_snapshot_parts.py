@@ -362,6 +362,16 @@ def test_a_log_that_outgrew_its_limit_needs_no_new_snapshot(
     assert node.events == ([ev.RetentionDue(OffsetAndEpoch(10, 0), True)] if due else [])
 
 
+def test_a_full_disk_needs_no_new_snapshot(tmp_path: Path) -> None:
+    """Nothing waits for who fetches one, also where three keep another one from being made."""
+    node, kept = retention(tmp_path, False, retention_bytes=150)
+    node.core.may_create_snapshot = lambda _id: False
+    node.core.snapshots = (OffsetAndEpoch(5, 0), OffsetAndEpoch(10, 0))
+    node.log.nursery.error = DiskFull("no space left")
+    kept.tend(0)
+    assert node.events == [ev.RetentionDue(OffsetAndEpoch(10, 0), True)]
+
+
 def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False, retention_ms=1000)
     now = time.time_ns() // 1_000_000

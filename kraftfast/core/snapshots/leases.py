@@ -11,10 +11,11 @@ back to each new snapshot (L5). The part that is kept shrinks with each look tha
 Bounds: one lease per replica, ``SNAPSHOT_LEASES_MAX`` in all. A lease ends a minute after the last
 slice that advanced, or as long after it as it took to get there; once the replica reads the log,
 when it has not come nearer to its end for twice as long as it took to get there, a minute at most;
-``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the log, with the
-leadership, when the disk is full, or when a log without a state machine is half as long again as
-it may be (``RetentionDue.urgent``). While there is one, a leader that
-has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
+``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the log, or with the
+leadership. When the disk is full, or when a log without a state machine is half as long again as it
+may be, what a lease keeps is given up all the same (``RetentionDue.urgent``); it lasts, so that the
+replica is waited for when it comes back. While there is one, a leader that has
+``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 """
 
 from __future__ import annotations

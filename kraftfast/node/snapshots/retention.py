@@ -96,7 +96,7 @@ class Retention:
         if found is None:
             return
         if not self.snapshots.permits(found[0]):
-            self._trim_grown(found[0].offset)
+            self._trim_urgently(found[0].offset)
             return
         snapshot_id, timestamp = found
         controls = self.snapshots.controls_at(snapshot_id.offset)
@@ -107,11 +107,11 @@ class Retention:
             lambda written: self._trimmed(snapshot_id, written),
         )
 
-    def _trim_grown(self, offset: int) -> None:
+    def _trim_urgently(self, offset: int) -> None:
         """Give up what a snapshot allows that is there, below an offset: no more may be made while
         a replica fetches one."""
         ids = self.node.core.snapshots
-        if ids and ids[-1].offset <= offset and self._is_grown():
+        if ids and ids[-1].offset <= offset and self._is_urgent():
             self.node.step(self._due(ids[-1]))
 
     def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
@@ -172,8 +172,11 @@ class Retention:
         A replica that the log has left behind then comes back to a snapshot that costs nothing.
         While it is one that a majority needs, nothing is committed, and the log does not grow (L5).
         """
+        return ev.RetentionDue(snapshot_id, self._is_urgent())
+
+    def _is_urgent(self) -> bool:
         full = self.node.log.nursery.error is not None
-        return ev.RetentionDue(snapshot_id, full or self.trims and self._is_grown())
+        return full or self.trims and self._is_grown()
 
     def _is_grown(self) -> bool:
         if self.bytes_max < 0:
