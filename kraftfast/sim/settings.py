@@ -56,6 +56,10 @@ OF_CLIENTS = (
     "client_kill",  # a program that appends, reads or asks dies at any moment, and begins again
 )
 """Faults of runs in which clients run as they are, drawn apart."""
+TRIMMING = (
+    "trim",  # an operator trims the log of a replica that is down; power may go in the middle
+)
+"""Faults of runs in which an operator uses the command line on stopped replicas, drawn apart."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
 """What durability=memory gives up, and when, is a test of its own."""
 
@@ -80,6 +84,8 @@ CONFIGURED = (
 
 LOCAL_CLIENTS_FROM = 10_000
 """The first seed that may have clients on the host of the replicas."""
+OPERATED_FROM = 45_000
+"""The first seed in which an operator trims logs, and clients use what few of them do."""
 SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
 
@@ -277,6 +283,8 @@ class Settings:
                 found["changes"] += CONFIGURED
         if self.durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
             found["faults"] += AIMED * 3
+        if seed >= OPERATED_FROM and reach and Random(seed * 2 + 1 + (1 << 55)).random() < 0.4:
+            found["faults"] += TRIMMING * 3
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
@@ -391,16 +399,18 @@ def _async_of_seed(seed: int) -> dict[str, Any]:
     if seed < LOCAL_CLIENTS_FROM:
         return {}
     random = Random(seed * 2 + 1 + (1 << 53))
-    kinds = ("",) * 14 + ("remote", "local")
+    often = seed >= OPERATED_FROM
+    kinds = ("",) * (4 if often else 14) + ("remote", "local")
     return {
         "async_producers": random.choice(kinds),
-        "strangers": int(random.random() < 0.08),
+        "strangers": int(random.random() < (0.3 if often else 0.08)),
     }
 
 
 def _is_supervised(seed: int) -> bool:
     """Return whether a supervisor as it is starts the processes of this run."""
-    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < 0.08
+    share = 0.25 if seed >= OPERATED_FROM else 0.08
+    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < share
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kraftfast.sim.faults.deposed_leaders import DeposedLeaders
 from kraftfast.sim.faults.lost_majority import LosingMajority
 from kraftfast.sim.faults.planned import Planned
 from kraftfast.sim.faults.rotting import Rotting
+from kraftfast.sim.faults.trimming import Trimming
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
@@ -25,7 +26,7 @@ request timeout (``core/config.py``): clocks of which one runs twice as fast end
 leaderships that nothing is wrong with."""
 
 
-class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
+class Nemesis(Rotting, Trimming, Aimed, LosingMajority, DeposedLeaders, Planned):
     """Draws faults for as long as the world lets it."""
 
     running: bool
