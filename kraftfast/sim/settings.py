@@ -88,6 +88,8 @@ OPERATED_FROM = 45_000
 """The first seed in which an operator trims logs, and clients use what few of them do."""
 SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
+SUPERVISED_CHAOS_MS = 2_000
+"""Of a short run in which workers are started: that takes some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,12 @@ class Settings:
     """How many wait by watches until more is committed."""
     strangers: int = 0
     """How many clients ask in any version, for what few ask and for what is not."""
+    local_strangers: int = 0
+    """How many programs of the replicas' host say at their doors what is not for them."""
     async_producers: str = ""
     """Whether one producer of asyncio runs as it is: ``remote`` or ``local``; else none."""
+    user: str = ""
+    """Whether a program runs that uses all that a quorum offers: ``remote`` or ``local``."""
     supervised: bool = False
     """Whether a supervisor starts the processes, as it is; else the world does."""
     barrier_every_ms: float = 0.0
@@ -266,6 +272,8 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
+            if seed >= OPERATED_FROM and of_seed.get("supervised"):
+                overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
             return replace(chosen, **of_seed)._shortened(**overrides)
         return replace(chosen, **(of_seed | plan | overrides))
 
@@ -401,10 +409,15 @@ def _async_of_seed(seed: int) -> dict[str, Any]:
     random = Random(seed * 2 + 1 + (1 << 53))
     often = seed >= OPERATED_FROM
     kinds = ("",) * (4 if often else 14) + ("remote", "local")
-    return {
+    found: dict[str, Any] = {
         "async_producers": random.choice(kinds),
         "strangers": int(random.random() < (0.3 if often else 0.08)),
     }
+    if often:
+        chance = Random(seed * 2 + 1 + (1 << 59))
+        found["user"] = chance.choice(("", "remote", "local"))
+        found["local_strangers"] = chance.choice((0, 0, 1))
+    return found
 
 
 def _is_supervised(seed: int) -> bool:

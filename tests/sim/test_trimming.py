@@ -1,4 +1,4 @@
-"""``kraftfast log trim`` over simulated disks: it may crash at any system call, and be done again."""
+"""``kraftfast log trim`` over simulated disks: it may crash at any call, and be done again."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from kraftfast.errors import (
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.program import Program
 from kraftfast.sim.require import require
+from kraftfast.sim.settings import OPERATED_FROM
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -368,9 +369,15 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: reading.LocalReading(world, id)] * settings.local_consumers
     kinds += [lambda id: reading.LocalWatcher(world, id)] * settings.local_watchers
     if settings.strangers:
+        from kraftfast.sim.clients.bold_strangers import BoldStranger
         from kraftfast.sim.clients.strangers import Stranger
 
-        kinds += [lambda id: Stranger(world, id)] * settings.strangers
+        stranger = BoldStranger if world.seed >= OPERATED_FROM else Stranger
+        kinds += [lambda id: stranger(world, id)] * settings.strangers
+    if settings.local_strangers:
+        from kraftfast.sim.clients.local_strangers import LocalStranger
+
+        kinds += [lambda id: LocalStranger(world, id)] * settings.local_strangers
     if settings.async_producers:
         from kraftfast.sim.clients.async_clients import AsyncLocalProducer, AsyncRemoteProducer
 
@@ -378,4 +385,9 @@ def programs(world: World) -> list[RemoteClient]:
             AsyncLocalProducer if settings.async_producers == "local" else (AsyncRemoteProducer)
         )
         kinds += [lambda id: made(world, id, bool(world.seed % 2))]
+    if settings.user:
+        from kraftfast.sim.clients.using import LocalUser, RemoteUser
+
+        user: Any = LocalUser if settings.user == "local" else RemoteUser
+        kinds += [lambda id: user(world, id)]
     return [make(first + number) for number, make in enumerate(kinds)]
