@@ -203,3 +203,19 @@ def test_a_close_that_is_cancelled_lets_go_and_tells_every_future(
             producer.append(b"more")
 
     run(quorum, body)
+
+
+def test_a_wait_for_a_leader_that_is_abandoned_waits_for_nothing_more(
+    quorum: ScriptedQuorum,
+) -> None:
+    """A loop that ends under it has its coroutine collected, which must not await then."""
+    quorum.reachable, quorum.problem = False, NoQuorum("no replica runs")
+
+    async def main() -> None:
+        producer = AsyncProducer(Producer(quorum, 5.0, connect=False))
+        waiting = producer.__await__()
+        next(waiting)
+        waiting.close()
+        await producer.close(timeout=0.0)
+
+    asyncio.run(asyncio.wait_for(main(), 30))

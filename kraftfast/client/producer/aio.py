@@ -109,7 +109,7 @@ class AsyncProducer(forks.Unique):
                 self._room.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._room.wait(), ROOM_S)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # not GeneratorExit: nothing is awaited then
             await self.close(timeout=0.0)
             raise
         return self

@@ -379,11 +379,14 @@ def programs(world: World) -> list[RemoteClient]:
 
         kinds += [lambda id: LocalStranger(world, id)] * settings.local_strangers
     if settings.async_producers:
-        from kraftfast.sim.clients.async_clients import AsyncLocalProducer, AsyncRemoteProducer
+        from kraftfast.sim.clients import async_clients, async_more
 
-        made: Any = (
-            AsyncLocalProducer if settings.async_producers == "local" else (AsyncRemoteProducer)
+        more, here = world.seed >= OPERATED_FROM, settings.async_producers == "local"
+        found = (
+            (async_clients.AsyncRemoteProducer, async_clients.AsyncLocalProducer),
+            (async_more.MoreAsync, async_more.MoreAsyncHere),
         )
+        made: Any = found[more][here]
         kinds += [lambda id: made(world, id, bool(world.seed % 2))]
     if settings.user:
         from kraftfast.sim.clients.using import LocalUser, RemoteUser

@@ -220,6 +220,7 @@ class Supervising(Program):
     pid: int
     host_type: type[SupervisorHost] = SupervisorHost
     acts, act_every_s = ACTS, ACT_EVERY_S
+    making_type = Making
 
     @property
     def settings(self) -> Settings:
@@ -317,7 +318,7 @@ class Supervising(Program):
     def _make(self) -> None:
         """Make another quorum, on a disk of its own."""
         host = SupervisorHost(self)
-        making = Making(host, Random(self.random.getrandbits(64)))
+        making = self.making_type(host, Random(self.random.getrandbits(64)))
         host.disk = MadeDisk(self, making.disk, self.random)
         making.run()
         self.world.count("directories of quorums made")

@@ -13,6 +13,7 @@ from kraftfast.errors import Closed, InvalidOption, KraftfastError, StorageError
 from kraftfast.node.processes.launching import Spare
 from kraftfast.node.processes.supervisor import SIGBUS_EXIT_CODE, Supervisor
 from kraftfast.sim.clients.clients import UNKNOWN, Told
+from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.remote_clients import CALL_S
 from kraftfast.sim.clients.supervising import (
     START_S,
@@ -57,6 +58,7 @@ class SupervisingMore(Supervising):
 
     host_type = HostOfFew
     acts, act_every_s = 0.4, 0.04
+    making_type = MakingMore
 
     def __init__(self, world: World, id: int) -> None:
         self.chance = Random(world.seed * 2 + 1 + (1 << 61))
