@@ -184,6 +184,31 @@ class BoldStranger(Stranger):
             said = answer.barrier_offset
             expect(said >= floor, f"a read barrier says {said}, {floor} was committed")
 
+    def _add_nobody(self, connection: Connection) -> None:
+        """Have a replica added, moved or removed that there is not: no set changes by that."""
+        odd, own = self.odd, self.odd.choice((None, self.world.cluster_id, "another"))
+        place = odd.choice(self.world.machines).endpoints[0]
+        port = odd.choice((place.port, place.port, 1))
+        directory = odd.randbytes(16)
+        add, move, remove = (
+            wire.AddRaftVoterRequest, wire.UpdateRaftVoterRequest, wire.RemoveRaftVoterRequest,
+        )  # fmt: skip
+        listeners = [(place.name, place.host, port)] * odd.choice((1, 1, 0))
+        api, body = odd.choice((
+            (ApiKey.ADD_RAFT_VOTER, add(
+                cluster_id=own, timeout_ms=300, voter_id=STRANGER, voter_directory_id=directory,
+                listeners=[add.Listener(*each) for each in listeners])),
+            (ApiKey.UPDATE_RAFT_VOTER, move(
+                cluster_id=own, current_leader_epoch=self._epoch(), voter_id=STRANGER,
+                voter_directory_id=directory,
+                listeners=[move.Listener(*each) for each in listeners])),
+            (ApiKey.REMOVE_RAFT_VOTER, remove(own, STRANGER, directory)),
+        ))  # fmt: skip
+        answer = self._ask_odd(connection, api, body)
+        if answer is not None:
+            expect(answer.error_code != 0, f"D19: {api.name} of nobody is done")
+            self.world.count(f"nobody: {ErrorCode(answer.error_code).name}")
+
     # --- replicas of other logs -------------------------------------------------------------------
 
     def _snapshot(self, connection: Connection) -> None:
@@ -269,5 +294,5 @@ def set_at(batch: bytearray, form: str, at: int, *values: int) -> None:
 
 BOLD = (
     "produce_odd", "produce_odd", "produce_odd", "name", "features", "reassign", "barrier",
-    "snapshot", "snapshot", "vote", "barge_in", *ASKED,
+    "snapshot", "snapshot", "vote", "barge_in", "add_nobody", "add_nobody", *ASKED,
 )  # fmt: skip

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import LocalWay
+from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
 from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import InconsistentClusterId, KraftfastError
 from kraftfast.sim.clients.local_clients import LocalClient
+from kraftfast.sim.clients.reading import ReadingHost
 from kraftfast.sim.clients.remote_clients import CALL_S
 from kraftfast.sim.require import expect
 from kraftfast.types import METADATA_TOPIC, SOCKET_NAME
@@ -41,6 +43,14 @@ class LocalStranger(LocalClient):
         self.chance = Random(world.seed * 2 + 1 + (1 << 60))
         super().__init__(world, id)
 
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.host: Any = ReadingHost(self)
+
+    def end(self) -> None:
+        super().end()
+        self.host.disk.end()
+
     def act(self) -> None:
         for _ in range(self.chance.randint(1, KNOCKS_MAX)):
             if not self.running:
@@ -52,15 +62,18 @@ class LocalStranger(LocalClient):
 
     def _foreign(self, place: str) -> None:
         """D19: nothing is appended, watched or asked where another quorum is meant."""
-        what = self.chance.choice(("producer", "watch", "admin"))
+        what = self.chance.choice(("producer", "watch", "admin", "consumer"))
+        directories = self.directories()
         try:
             if what == "producer":
-                connector = LocalConnector(self.directories(), 1_000, 4, ANOTHER, self.host)
+                connector = LocalConnector(directories, 1_000, 4, ANOTHER, self.host)
                 Producer(connector, timeout=SHORT_S)
+            elif what == "consumer":
+                Consumer(directories, 0, timeout=SHORT_S, cluster_id=ANOTHER, host=self.host)
             elif what == "watch":
                 Watch(place, ANOTHER, self.host)
             else:
-                way = LocalWay(self.directories(), METADATA_TOPIC, ANOTHER, self.host)
+                way = LocalWay(directories, METADATA_TOPIC, ANOTHER, self.host)
                 try:
                     Admin(way).describe(timeout=SHORT_S)
                 finally:

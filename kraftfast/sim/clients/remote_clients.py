@@ -37,6 +37,8 @@ CALL_S = 3.0
 PAUSE_S = 0.05
 TICKETS_MAX = 60
 LIVES_APPENDS = 400
+LARGE_SHARE, LARGE_BYTES = 0.02, (20_000, 70_000)
+"""How many values need another ring, and how large they are."""
 
 
 class RemoteClient(Program):
@@ -157,6 +159,8 @@ class RemoteProducer(RemoteClient):
         world, settings = self.world, self.world.settings
         self._number += 1
         size = world.random.randint(0, settings.value_bytes_max)
+        if world.seed >= OPERATED_FROM and world.random.random() < LARGE_SHARE:
+            size = world.random.choice(LARGE_BYTES)
         value = b"r%d:%d:" % (self.id, self._number) + bytes(size)
         told = Told(world, value, (-self.id, self._producers))
         self.busy = True

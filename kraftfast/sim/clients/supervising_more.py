@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import Closed, InvalidOption, KraftfastError, StorageError
 from kraftfast.node.processes.launching import Spare
 from kraftfast.node.processes.supervisor import SIGBUS_EXIT_CODE, Supervisor
+from kraftfast.node.storage.local_layout import add_to_description
 from kraftfast.sim.clients.clients import UNKNOWN, Told
 from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.remote_clients import CALL_S
 from kraftfast.sim.clients.supervising import (
+    PATIENT_S,
     START_S,
     SimHeldDirectory,
     SimQuorum,
@@ -23,11 +25,13 @@ from kraftfast.sim.clients.supervising import (
     SupervisorHost,
 )
 from kraftfast.sim.clients.using import UsingHere
+from kraftfast.sim.machines.quorum_disk import QUORUM
 from kraftfast.sim.machines.workers import WorkerProcess
 from kraftfast.sim.require import expect
 from kraftfast.sim.settings import OPERATED_FROM
 
 if TYPE_CHECKING:
+    from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.world import World
 
 DOES_MORE = 0.6
@@ -36,6 +40,8 @@ HOLDS, HELD_US_MAX = 0.3, 3_000_000
 READY = 0.4
 """How likely processes are kept ready for the next quorum."""
 WORK_S_MAX = 0.4
+TWO_REPLACE = 0.4
+"""How likely two operators replace a replica at once."""
 STRANGER = 77
 WAYS = (
     "look", "look", "produce", "produce", "close_under", "observer", "observer", "refused", "signal", "unmapped",
@@ -92,6 +98,11 @@ class SupervisingMore(Supervising):
         world.later(self.chance.randint(1, HELD_US_MAX), world.local.ended, operator.pid)
 
     # --- what it does -----------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        while not self.running and self.stopped:  # a start may wait for others for long
+            add_to_description(QUORUM, self.stopped.pop(), self.host)
+        super()._supervise()
 
     def _mend(self, found: Supervisor) -> None:
         super()._mend(found)
@@ -209,6 +220,26 @@ class SupervisingMore(Supervising):
         else:
             self.stopped.discard(id)
             self.world.count("observers added again")
+
+    def _replace(self, made: SimQuorum, machine: Machine) -> None:
+        """Replace a replica, at times while somebody else does the same (D19)."""
+        if self.chance.random() < TWO_REPLACE:
+            self.run(lambda: self._replace_too(made, machine.id))
+            self.host.sleep(self.chance.random() * WORK_S_MAX)
+        super()._replace(made, machine)
+
+    def _replace_too(self, made: SimQuorum, id: int) -> None:
+        try:
+            made.replace(id, timeout=PATIENT_S)
+        except KraftfastError as error:
+            self.world.count(f"replaced by two: {type(error).__name__}")
+        else:
+            self.world.count("replaced by two")
+
+    def recover_one(self) -> None:
+        """Recover one, and perhaps the same again."""
+        super().recover_one()
+        super().recover_one()
 
     # --- its end ----------------------------------------------------------------------------------
 
