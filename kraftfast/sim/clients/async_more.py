@@ -1,4 +1,4 @@
-"""Programs of asyncio that do more with a producer: many tasks, little time, a loop that ends first.
+"""Programs of asyncio that do more with a producer: many tasks, little time, loops that end first.
 
 They are held to what the others are (``async_clients``).
 """
@@ -47,7 +47,11 @@ OUTLIVES, HURRIES = 0.2, 0.6
 
 
 class MoreAsync(AsyncRemoteProducer):
-    """See the module. ``chance``: its own."""
+    """See the module."""
+
+    # chance: its own. _left: what it appended to a producer that outlives its loop.
+
+    _left: tuple[AsyncProducer, asyncio.Future[int], Told] | None
 
     def __init__(self, world: World, id: int, idempotent: bool) -> None:
         self.chance = Random(world.seed * 2 + 1 + (1 << 62))
@@ -64,7 +68,7 @@ class MoreAsync(AsyncRemoteProducer):
         await super()._use(quorum)
 
     def act(self) -> None:
-        self._left: tuple[AsyncProducer, asyncio.Future[int], Told] | None = None
+        self._left = None
         super().act()
         left, self._left = self._left, None
         if left is not None:
@@ -175,12 +179,12 @@ class MoreAsync(AsyncRemoteProducer):
 
     async def _wrong(self, made: AsyncProducer) -> None:
         """What must not be asked for is refused."""
-        for call, kind in (
-            (lambda: made.append(b"late", offset=1), TypeError),  # type: ignore[call-arg]
-            (lambda: made.append(b"late", headers=7), InvalidOption),  # type: ignore[arg-type]
-        ):
+        wrong: tuple[tuple[dict[str, Any], type[Exception]], ...] = (
+            ({"offset": 1}, TypeError), ({"headers": 7}, InvalidOption),
+        )  # fmt: skip
+        for fields, kind in wrong:
             try:
-                call()
+                made.append(b"late", **fields)
             except (kind, WouldBlock):
                 continue
             expect(False, f"{kind.__name__} was to be raised by an async producer")

@@ -37,7 +37,7 @@ NOBODYS = (5, (1 << 40) + 7)
 SOFTWARE = ("stranger", "apache-kafka-java")
 STRANGER = 99
 """No replica has this id."""
-REFUSED_TARGETS = ([], [1, 1], [STRANGER], [-1], [1, 2, 3, STRANGER])
+REFUSED_TARGETS: tuple[list[int], ...] = ([], [1, 1], [STRANGER], [-1], [1, 2, 3, STRANGER])
 LARGE_SHARE = 0.02
 
 

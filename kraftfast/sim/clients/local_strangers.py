@@ -125,7 +125,8 @@ class LocalStranger(LocalClient):
         words: tuple[Any, ...] = (
             b"", b"{", b"\xff\xfe", b"[1]", b'{"kind": 7}', b"{" * 5_000,
             {"kind": "", "cluster_id": ANOTHER}, {"kind": "nothing"}, {"kind": "watch"},
-            {"kind": "query", "args": "!"}, {"kind": "query", "out": -1}, {"kind": "query", "out": 9},
+            {"kind": "query", "args": "!"}, {"kind": "query", "out": -1},
+            {"kind": "query", "out": 9},
             {"kind": "query", "args": base64.b64encode(b"\x81\x01").decode(), "at_least": BEYOND},
             {"kind": "request", "args": "no base64"}, {"kind": "request", "args": "AAAA"},
             {"kind": "request", "args": self._frame(), "again": True}, peer, peer, rings, rings,

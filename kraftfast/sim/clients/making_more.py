@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from kraftfast.log.small_files.directory import (
 )
 from kraftfast.node.storage.description import (
     LOCK,
+    Description,
     HeldLock,
     forget_replacements,
     raise_kraft_version,
@@ -77,21 +79,18 @@ class MakingMore(Making):
         """Ask for what no quorum has: nothing is made."""
         host = self.host
         for path in NO_PATHS:
-            self._raises(InvalidOption, lambda path=path: quorum_path(path, host), "no path")
+            self._raises(InvalidOption, partial(quorum_path, path, host), "no path")
         wrong: tuple[dict[str, Any], ...] = (
             {"records": "some"}, {"kraft_version": 7}, {"voters": 0}, {"voters": 1_000},
             {"durability": "hope"},
         )  # fmt: skip
         for each in wrong:
             asked = {"voters": 3, "durability": None, "records": None, "kraft_version": 1} | each
-
-            def call(asked: dict[str, Any] = asked) -> object:
-                return open_or_format(ELSEWHERE, **asked, host=host)
-
+            call = partial(open_or_format, ELSEWHERE, **asked, host=host)
             self._raises(InvalidOption, call, f"{each}")
             expect(not self.disk.exists(f"{ELSEWHERE}/quorum.json"), f"{each} makes a quorum")
         for id in (-1, 2**31):
-            self._raises(InvalidOption, lambda id=id: add_to_description(PLACE, id, host), "an id")
+            self._raises(InvalidOption, partial(add_to_description, PLACE, id, host), "an id")
         self._raises(NotFormatted, lambda: read_description(ELSEWHERE, host), "no quorum")
 
     def _half_made(self) -> None:
@@ -102,7 +101,7 @@ class MakingMore(Making):
         data = disk.read_file(file)
         disk.unlink(file)
 
-        def start() -> object:
+        def start() -> tuple[Description, bool]:
             return open_or_format(ELSEWHERE, 2, None, None, 1, host=host)
 
         disk.replace_file(plan, b"{")
@@ -114,7 +113,7 @@ class MakingMore(Making):
         disk.unlink(plan)
         self._raises(ForeignDirectory, start, "replicas without a plan")
         disk.replace_file(file, data)
-        known, is_new = start()  # type: ignore[misc]
+        known, is_new = start()
         expect(known.voters == [1, 2] and not is_new, "D19: it is there again")
 
     def _of_another(self) -> None:
@@ -151,7 +150,7 @@ class MakingMore(Making):
         known = read_description(PLACE, self.host).replicas
         expect(list(live) == known and len(live) == len(known), f"{list(live)} of {known} live")
         expect(known[0] in live and live.get(known[0]) == live[known[0]], "the first one is there")
-        expect("x" not in live and live.get(-1) is None, "nobody else is")
+        expect(54_321 not in live and live.get(-1) is None, "nobody else is")
         self._raises(InvalidOption, lambda: live[12345], "an id that is not there")
         expect("one device" in shared_device_text(known), "it says so")
 

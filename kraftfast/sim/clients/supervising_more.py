@@ -44,8 +44,8 @@ TWO_REPLACE = 0.4
 """How likely two operators replace a replica at once."""
 STRANGER = 77
 WAYS = (
-    "look", "look", "produce", "produce", "close_under", "observer", "observer", "refused", "signal", "unmapped",
-    "ready", "change",
+    "look", "look", "produce", "produce", "close_under", "observer", "observer", "refused",
+    "signal", "unmapped", "ready", "change",
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ class SupervisingMore(Supervising):
 
     def _using(self, made: SimQuorum) -> UsingHere:
         self._produced += 1
-        return UsingHere(self, made, self.chance, self._produced)  # type: ignore[arg-type]
+        return UsingHere(self, made, self.chance, self._produced)
 
     def _look(self, made: SimQuorum) -> None:
         self._using(made).look()
@@ -138,9 +138,9 @@ class SupervisingMore(Supervising):
         """Send a signal to a worker by the quorum, and one that is none."""
         id = self.chance.choice(self.world.machines).id
         made.kill(id, self.chance.choice((signal.SIGKILL, signal.SIGTERM)))
-        for wrong in (lambda: made.kill(STRANGER), lambda: made.kill(id, -5)):
+        for wrong in ((STRANGER,), (id, -5)):
             try:
-                wrong()
+                made.kill(*wrong)
             except InvalidOption:
                 continue
             expect(False, "a signal is sent to nobody")
@@ -293,5 +293,5 @@ class SupervisingMore(Supervising):
 
 
 def supervising_of(world: World, id: int) -> Supervising:
-    """Return the program that starts the processes of a run; later seeds have one that does more."""
+    """Return the program that starts the processes of a run; later seeds' does more."""
     return (SupervisingMore if world.seed >= OPERATED_FROM else Supervising)(world, id)

@@ -28,7 +28,7 @@ from kraftfast.errors import (
 from kraftfast.sim.clients.async_clients import QuorumOfProgram
 from kraftfast.sim.clients.clients import FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.local_clients import LocalClient
-from kraftfast.sim.clients.producing import LARGE_BYTES, RECORDS_MAX, SHORT_S, Producing
+from kraftfast.sim.clients.producing import RECORDS_MAX, SHORT_S, Producing
 from kraftfast.sim.clients.reading import ReadingHost
 from kraftfast.sim.clients.remote_clients import CALL_S, RemoteProducer
 from kraftfast.sim.require import expect

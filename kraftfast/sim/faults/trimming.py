@@ -1,4 +1,4 @@
-"""``kraftfast log trim`` between two lives of a replica: it leaves Kafka's files, and all of the log.
+"""``kraftfast log trim`` between two lives of a replica: all of its log is left, in Kafka's files.
 
 The command may die at any system call, or its machine lose power there; it is done again, or the
 replica starts on what there is.
