@@ -60,6 +60,10 @@ TRIMMING = (
     "trim",  # an operator trims the log of a replica that is down; power may go in the middle
 )
 """Faults of runs in which an operator uses the command line on stopped replicas, drawn apart."""
+SCARCE = (
+    "descriptors",  # a process may open no more of them for a while
+)
+"""What a process runs out of, drawn apart."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
 """What durability=memory gives up, and when, is a test of its own."""
 
@@ -291,8 +295,10 @@ class Settings:
                 found["changes"] += CONFIGURED
         if self.durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
             found["faults"] += AIMED * 3
-        if seed >= OPERATED_FROM and reach and Random(seed * 2 + 1 + (1 << 55)).random() < 0.4:
-            found["faults"] += TRIMMING * 3
+        if seed >= OPERATED_FROM and reach:
+            chance = Random(seed * 2 + 1 + (1 << 55))
+            found["faults"] += TRIMMING * 3 if chance.random() < 0.4 else ()
+            found["faults"] += SCARCE * 3 if chance.random() < 0.3 else ()
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:

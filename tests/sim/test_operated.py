@@ -167,3 +167,20 @@ def test_equal_seeds_are_equal_runs() -> None:
         assert one["ok"], one["violation"]
         assert (one["digest"], one["events"]) == (other["digest"], other["events"])
     assert len(wanted) == 2
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_replica_without_descriptors_outlives_its_peers(power: bool) -> None:
+    """It watched the process behind a link that broke by another descriptor, and ended of that."""
+    quorum = Quorum(3, transport="ring")
+    leader = begun(quorum)
+    others = [quorum.process(id) for id in quorum.ids if id != leader.id]
+    for each in others:
+        each.files.full = True
+    quorum.world.end(leader.machine, power)
+    before = quorum.elections()
+    quorum.wait(lambda: quorum.elections() > before)
+    for each in others:
+        assert each.alive
+        each.files.full = False
+    quorum.finish()
