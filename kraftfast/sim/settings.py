@@ -207,6 +207,7 @@ class Settings:
     """About how large a snapshot is."""
     fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     retention_bytes: int = -1
+    retention_ms: int = -1
     latecomer: bool = False
     """Whether the last observer is started only when the log is long."""
     auto_join: bool = False
@@ -299,6 +300,8 @@ class Settings:
             chance = Random(seed * 2 + 1 + (1 << 55))
             found["faults"] += TRIMMING * 3 if chance.random() < 0.4 else ()
             found["faults"] += SCARCE * 3 if chance.random() < 0.3 else ()
+            if found.get("snapshots"):
+                found["retention_ms"] = chance.choice((-1, -1, 200, 1_000))
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:

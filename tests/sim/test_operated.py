@@ -1,4 +1,4 @@
-"""What seeds from :data:`OPERATED_FROM` on do more: strangers, users, admins, and quorums closed."""
+"""What seeds from :data:`OPERATED_FROM` on do more: strangers, users, admins, closed quorums."""
 
 from __future__ import annotations
 
