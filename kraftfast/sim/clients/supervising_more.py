@@ -224,17 +224,19 @@ class SupervisingMore(Supervising):
     def _replace(self, made: SimQuorum, machine: Machine) -> None:
         """Replace a replica, at times while somebody else does the same (D19)."""
         if self.chance.random() < TWO_REPLACE:
-            self.run(lambda: self._replace_too(made, machine.id))
+            self.run(lambda: self._replace_too(made, machine))
             self.host.sleep(self.chance.random() * WORK_S_MAX)
-        super()._replace(made, machine)
+        if self.lost is machine:
+            super()._replace(made, machine)
 
-    def _replace_too(self, made: SimQuorum, id: int) -> None:
+    def _replace_too(self, made: SimQuorum, machine: Machine) -> None:
         try:
-            made.replace(id, timeout=PATIENT_S)
+            made.replace(machine.id, timeout=PATIENT_S)
         except KraftfastError as error:
             self.world.count(f"replaced by two: {type(error).__name__}")
         else:
             self.world.count("replaced by two")
+            self.lost = None
 
     def recover_one(self) -> None:
         """Recover one, and perhaps the same again."""
