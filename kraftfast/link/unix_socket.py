@@ -101,14 +101,9 @@ class PidfdOwner:
     pidfd = -1
     _close_fd = staticmethod(os.close)
 
-    def take_pidfd(self) -> int:
-        """Return it: the caller closes it from now on."""
-        pidfd, self.pidfd = self.pidfd, -1
-        return pidfd
-
     def close_pidfd(self) -> None:
         """Close it; a second call does nothing."""
-        pidfd = self.take_pidfd()
+        pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
             self._close_fd(pidfd)
 

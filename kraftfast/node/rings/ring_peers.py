@@ -229,12 +229,13 @@ class RingPeers:
         self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._gone(peer.id))
 
     def _kept_pidfd(self, link: RingLink) -> int:
-        """Return a pidfd that outlives the link: its own where no descriptor is left for another."""
+        """Return a pidfd that outlives the link: its own where none is left for another."""
         try:
             return self.local.dup(link.pidfd)
         except OSError:  # of which a replica does not end
-            self.loop.unwatch(link.pidfd)
-            return link.take_pidfd()
+            pidfd, link.pidfd = link.pidfd, -1
+            self.loop.unwatch(pidfd)
+            return pidfd
 
     def _gone(self, peer_id: int) -> None:
         """Note that the process behind a link that broke before has ended."""

@@ -43,7 +43,8 @@ MANY_MAX = 400
 """Records of one call that has little time: more than fit into a small window."""
 READ_MAX = 20
 BEYOND = 1_000_000
-WRONG = ("host", "host:0", "host:99999", "", ":9", [("host", "x")], [7], 7)
+NO_TIME: Any = "1"
+WRONG: tuple[Any, ...] = ("host", "host:0", "host:99999", "", ":9", [("host", "x")], [7], 7)
 """What is no address of a server."""
 
 
@@ -115,10 +116,10 @@ class Using(Producing):
             (lambda: producer.wait(BEYOND, timeout=SHORT_S), LocalError),
             (lambda: producer.append(b"late", offset=3), TypeError),  # type: ignore[call-arg]
             (lambda: producer.append(b"late", timeout=float("nan")), InvalidOption),
-            (lambda: producer.append(b"late", timeout="1"), InvalidOption),  # type: ignore[arg-type]
+            (lambda: producer.append(b"late", timeout=NO_TIME), InvalidOption),
             (lambda: producer.append(b"late", headers=[("a",)]), InvalidOption),  # type: ignore
             (lambda: producer.on_commit("call"), InvalidOption),  # type: ignore[arg-type]
-            (lambda: producer.close(timeout="1"), InvalidOption),  # type: ignore[arg-type]
+            (lambda: producer.close(timeout=NO_TIME), InvalidOption),
         )
         call, kind = random.choice(wrong)
         try:
@@ -267,7 +268,7 @@ class RemoteUser(RemoteProducer):
     def _reach_wrong(self) -> None:
         """What is no address is refused."""
         try:
-            connect_servers(self.chance.choice(WRONG), timeout=SHORT_S, host=self.host)  # type: ignore
+            connect_servers(self.chance.choice(WRONG), timeout=SHORT_S, host=self.host)
         except InvalidOption:
             return
         except KraftfastError:
