@@ -10,6 +10,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.quorum import Quorum
@@ -25,12 +26,14 @@ from kraftfast.errors import (
     UnknownOutcome,
     WouldBlock,
 )
+from kraftfast.node.storage.local_layout import LiveDirectories
 from kraftfast.sim.clients.async_clients import QuorumOfProgram
 from kraftfast.sim.clients.clients import FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.local_clients import LocalClient
 from kraftfast.sim.clients.producing import RECORDS_MAX, SHORT_S, Producing
 from kraftfast.sim.clients.reading import ReadingHost
 from kraftfast.sim.clients.remote_clients import CALL_S, RemoteProducer
+from kraftfast.sim.machines.quorum_disk import QUORUM
 from kraftfast.sim.require import expect
 
 if TYPE_CHECKING:
@@ -200,7 +203,7 @@ class UsingHere(Using):
 
     def look(self) -> None:
         quorum, random, world = self._quorum, self._random, self._world
-        id = random.choice(world.machines).id
+        id = random.choice(list(quorum.directories))
         what = random.choice(("status", "watch", "query", "leader", "replica", "rest"))
         if what == "rest":
             super().look()
@@ -238,7 +241,8 @@ class UsingHere(Using):
             else:
                 quorum.query(id, "no number", timeout=CALL_S)
         except InvalidOption:
-            expect(what == "none", f"a question is refused that can be asked: {what}")
+            gone = id not in quorum.directories  # its supervisor has stopped it for good
+            expect(gone or what == "none", f"a question is refused that can be asked: {what}")
         except (RequestRefused, TimedOut):
             return
         else:
@@ -320,6 +324,13 @@ class LocalUser(LocalClient, RemoteUser):
     def lost_power(self, machine: Machine) -> None:
         if self.host.disk.reads(machine):
             self.restart()
+
+    def directories(self) -> Any:
+        """Return where the replicas are; where a supervisor runs them, by what its quorum says."""
+        supervising = self.world.supervising
+        if supervising is None:
+            return super().directories()
+        return LiveDirectories(QUORUM, SimpleNamespace(disk=supervising.own_disk))
 
     def quorum(self) -> Quorum:
         return QuorumOfProgram(self)
