@@ -56,6 +56,14 @@ OF_CLIENTS = (
     "client_kill",  # a program that appends, reads or asks dies at any moment, and begins again
 )
 """Faults of runs in which clients run as they are, drawn apart."""
+TRIMMING = (
+    "trim",  # an operator trims the log of a replica that is down; power may go in the middle
+)
+"""Faults of runs in which an operator uses the command line on stopped replicas, drawn apart."""
+SCARCE = (
+    "descriptors",  # a process may open no more of them for a while
+)
+"""What a process runs out of, drawn apart."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
 """What durability=memory gives up, and when, is a test of its own."""
 
@@ -80,8 +88,12 @@ CONFIGURED = (
 
 LOCAL_CLIENTS_FROM = 10_000
 """The first seed that may have clients on the host of the replicas."""
+OPERATED_FROM = 45_000
+"""The first seed in which an operator trims logs, and clients use what few of them do."""
 SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
+SUPERVISED_CHAOS_MS = 2_000
+"""Of a short run in which workers are started: that takes some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +177,12 @@ class Settings:
     """How many wait by watches until more is committed."""
     strangers: int = 0
     """How many clients ask in any version, for what few ask and for what is not."""
+    local_strangers: int = 0
+    """How many programs of the replicas' host say at their doors what is not for them."""
     async_producers: str = ""
     """Whether one producer of asyncio runs as it is: ``remote`` or ``local``; else none."""
+    user: str = ""
+    """Whether a program runs that uses all that a quorum offers: ``remote`` or ``local``."""
     supervised: bool = False
     """Whether a supervisor starts the processes, as it is; else the world does."""
     barrier_every_ms: float = 0.0
@@ -191,6 +207,7 @@ class Settings:
     """About how large a snapshot is."""
     fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     retention_bytes: int = -1
+    retention_ms: int = -1
     latecomer: bool = False
     """Whether the last observer is started only when the log is long."""
     auto_join: bool = False
@@ -260,6 +277,8 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
+            if seed >= OPERATED_FROM and of_seed.get("supervised"):
+                overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
             return replace(chosen, **of_seed)._shortened(**overrides)
         return replace(chosen, **(of_seed | plan | overrides))
 
@@ -277,6 +296,12 @@ class Settings:
                 found["changes"] += CONFIGURED
         if self.durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
             found["faults"] += AIMED * 3
+        if seed >= OPERATED_FROM and reach:
+            chance = Random(seed * 2 + 1 + (1 << 55))
+            found["faults"] += TRIMMING * 3 if chance.random() < 0.4 else ()
+            found["faults"] += SCARCE * 3 if chance.random() < 0.3 else ()
+            if found.get("snapshots"):
+                found["retention_ms"] = chance.choice((-1, -1, 200, 1_000))
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
@@ -391,16 +416,23 @@ def _async_of_seed(seed: int) -> dict[str, Any]:
     if seed < LOCAL_CLIENTS_FROM:
         return {}
     random = Random(seed * 2 + 1 + (1 << 53))
-    kinds = ("",) * 14 + ("remote", "local")
-    return {
+    often = seed >= OPERATED_FROM
+    kinds = ("",) * (4 if often else 14) + ("remote", "local")
+    found: dict[str, Any] = {
         "async_producers": random.choice(kinds),
-        "strangers": int(random.random() < 0.08),
+        "strangers": int(random.random() < (0.3 if often else 0.08)),
     }
+    if often:
+        chance = Random(seed * 2 + 1 + (1 << 59))
+        found["user"] = chance.choice(("", "remote", "local"))
+        found["local_strangers"] = chance.choice((0, 0, 1))
+    return found
 
 
 def _is_supervised(seed: int) -> bool:
     """Return whether a supervisor as it is starts the processes of this run."""
-    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < 0.08
+    share = 0.25 if seed >= OPERATED_FROM else 0.08
+    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < share
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

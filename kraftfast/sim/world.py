@@ -18,7 +18,7 @@ from kraftfast.sim.clients.consumer import Consumer
 from kraftfast.sim.clients.filling import FillingProducer
 from kraftfast.sim.clients.idempotent import IdempotentProducer
 from kraftfast.sim.clients.named import NamedProducer
-from kraftfast.sim.clients.operator import Operator
+from kraftfast.sim.clients.operating import operator_of
 from kraftfast.sim.clients.remote_clients import RemoteClient, programs
 from kraftfast.sim.clients.state_machine import Asker, SimStateMachine
 from kraftfast.sim.faults.lost_majority import SilentOracle, Survivors
@@ -101,7 +101,7 @@ class World(Settling):
         self.machines = [Machine(self, id) for id in ids]
         self.network, self.tcp, self.local = Network(self), Tcp(self), Host(self)
         self.nemesis = Nemesis(self)
-        self.operator = Operator(self)
+        self.operator = operator_of(self)
         self.producers = [
             IdempotentProducer(self, id) if id < settings.idempotent else Producer(self, id)
             for id in range(settings.producers)
@@ -120,9 +120,9 @@ class World(Settling):
         self.barriers = BarrierReader(self)
         self.supervising = None
         if settings.supervised:
-            from kraftfast.sim.clients.supervising import Supervising
+            from kraftfast.sim.clients.supervising_more import supervising_of
 
-            self.supervising = Supervising(self, len(self.machines) + len(self.programs) + 1)
+            self.supervising = supervising_of(self, len(self.machines) + len(self.programs) + 1)
         self.askers = [Asker(self)] if settings.snapshots == "machine" else []
 
     def machine(self, id: int) -> Machine:

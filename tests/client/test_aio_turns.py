@@ -203,3 +203,44 @@ def test_a_close_that_is_cancelled_lets_go_and_tells_every_future(
             producer.append(b"more")
 
     run(quorum, body)
+
+
+def test_many_that_are_not_acknowledged_in_time_are_named(quorum: ScriptedQuorum) -> None:
+    """D24: all were handed over; a program that took none for it would append them twice."""
+
+    async def body(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first")
+        quorum.mute = True
+        with pytest.raises(UnknownOutcome) as late:
+            await producer.append_many([b"one", b"two"], timeout=0.05)
+        assert late.value.handed_over == 2 and late.value.tickets == [range(1, 3)]
+        quorum.mute = False
+
+    run(quorum, body)
+
+
+def test_a_wait_for_a_leader_that_is_abandoned_waits_for_nothing_more(
+    quorum: ScriptedQuorum,
+) -> None:
+    """A loop that ends under it has its coroutine collected, which must not await then."""
+    quorum.reachable, quorum.problem = False, NoQuorum("no replica runs")
+
+    async def main() -> None:
+        producer = AsyncProducer(Producer(quorum, 5.0, connect=False))
+        waiting = producer.__await__()
+        next(waiting)
+        waiting.close()
+        await producer.close(timeout=0.0)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_blocking_call_names_many_too(quorum: ScriptedQuorum) -> None:
+    """D24, as above: each ticket can be asked later."""
+    with Producer(quorum, 5.0) as producer:
+        quorum.mute = True
+        with pytest.raises(UnknownOutcome) as late:
+            producer.append_many([b"one", b"two"], timeout=0.05)
+        assert late.value.handed_over == 2 and late.value.tickets == [range(2)]
+        quorum.mute = False
+        assert [producer.wait(ticket, timeout=5) for ticket in late.value.tickets[0]] == [0, 1]

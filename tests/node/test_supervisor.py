@@ -388,3 +388,10 @@ def test_one_that_cannot_be_added_holds_nothing(
     HeldDirectory().take(str(tmp_path)).release()
     assert told.value.__traceback__ is not None and not found.workers
     found.close()
+
+
+def test_a_signal_for_one_that_is_being_added_or_removed_goes_to_nobody() -> None:
+    """A program names it as soon as its directory is there; its worker comes and goes later."""
+    supervisor = Supervisor([])
+    supervisor.kill(1)
+    supervisor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at
+from kraftfast.sim.clients.recovering import look
 from kraftfast.sim.clients.state_machine import SimStateMachine
+from kraftfast.sim.faults import trimming
 from kraftfast.sim.machines.host import SimFlusher
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
@@ -395,3 +398,46 @@ def state_machine_answers_too_early(scene: Scene) -> None:
     answer = {"value": machine.query(), "applied": applied}
     scene.world.askers[0].told(scene.other, applied, answer)  # it may
     scene.world.askers[0].told(scene.other, applied + 1, answer)
+
+
+# --- a log that is trimmed ------------------------------------------------------------------------
+
+
+def trim_one(scene: Scene, **as_if: Any) -> None:
+    """Trim the log of the other replica, which was as this says before that."""
+    machine = scene.other.machine
+    scene.quorum.stop(machine.id, "kill")
+    before = replace(look(machine), **as_if)
+    trimming.trim(machine)
+    trimming.check_trimmed(scene.world, machine, before)
+
+
+@plant("I14: the log of {} begins and ends at {}, {} once it is trimmed; before: {}, {}")
+def trim_cuts_the_log(scene: Scene) -> None:
+    trim_one(scene, end_offset=scene.shadow.end + 1)
+
+
+@plant("D10: {} may lack records up to {}, and says {} once it is trimmed")
+def trim_forgets_a_phantom_tail(scene: Scene) -> None:
+    trim_one(scene, phantom_tail=OffsetAndEpoch(10_000, 3))
+
+
+@plant("zeros are left behind the last batch of {}, which were trimmed")
+def trim_leaves_zeros(scene: Scene) -> None:
+    scene.patch.setattr(trimming, "trim", lambda machine: None)
+    trim_one(scene)
+
+
+@plant("D1: {} is not on the disk of {}, whose log was trimmed")
+def trim_syncs_nothing(scene: Scene) -> None:
+    scene.patch.setattr(scene.oracle, "is_stable", lambda *_: False)
+    trim_one(scene)
+
+
+@plant("L1: the log of {} cannot be trimmed: {}")
+def trim_is_refused(scene: Scene) -> None:
+    def refuse(*_: Any) -> None:
+        raise CorruptLog("it is damaged")
+
+    scene.patch.setattr(trimming, "trim_log", refuse)
+    scene.world.nemesis._trim()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.client.admin.admin import Admin
+from kraftfast.core.messages import AddRaftVoterRequest, UpdateFeaturesRequest
 from kraftfast.errors import TimedOut
 from kraftfast.node.processes.supervisor import Supervisor, Worker
-from kraftfast.sim.clients import replacing
+from kraftfast.sim.clients import operating, replacing
 from kraftfast.sim.clients.supervising import SimQuorum, Supervising
+from kraftfast.sim.machines.machine import endpoints_of
 from kraftfast.sim.machines.workers import WatchedLoop
+from kraftfast.types import ReplicaKey
 from tests.sim.kit import Quorum
-from tests.sim.planting import Scene, plant
+from tests.sim.planting import Scene, plant, with_voter_records
 from tests.sim.steps import BESIDE
 
 
@@ -110,3 +113,23 @@ def a_replaced_voter_hangs(scene: Scene) -> None:
 
     scene.patch.setattr(SimQuorum, "replace", hang)
     replace(scene)
+
+
+def asked(scene: Scene, name: str, request: Any) -> None:
+    """An operator asks by an admin that does nothing, and says that it is done."""
+    scene.patch.setattr(operating, "BY_ADMIN", 1.0)
+    scene.patch.setattr(Admin, name, lambda *_, **__: None)
+    operator = operating.OperatorByAdmin(scene.world)
+    operator.ask(scene.leader, request, [])
+    scene.world.run(5_000)
+
+
+@plant("an admin is told that {} is done, and since then {} counted", with_voter_records)
+def an_admin_adds_nobody(scene: Scene) -> None:
+    stranger = ReplicaKey(77, bytes(range(16)))
+    asked(scene, "add_voter", AddRaftVoterRequest(stranger, endpoints_of(77)))
+
+
+@plant("an admin is told that an upgrade is done, and it is not committed")
+def an_admin_upgrades_nothing(scene: Scene) -> None:
+    asked(scene, "upgrade", UpdateFeaturesRequest(1))

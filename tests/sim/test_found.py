@@ -213,3 +213,24 @@ def test_a_candidate_may_win_its_epoch_after_a_later_one_has_committed() -> None
     """The votes that it lacked came late: it can commit nothing (I4; an error of the oracle)."""
     result = run_seed(44_739, Settings.of_seed(44_739, short=True))
     assert result["ok"], result["violation"]
+
+
+@pytest.mark.parametrize("seed", [45_323, 45_428])
+def test_many_records_that_are_late_are_named(seed: int) -> None:
+    """All were handed over; the call said that none was, and who believed it appended them twice
+    (D24)."""
+    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    assert result["ok"], result["violation"]
+
+
+@pytest.mark.parametrize("seed", [45_065, 45_261])
+def test_a_replica_that_may_open_nothing_more_outlives_its_links(seed: int) -> None:
+    """It ended when a ring broke: it wanted another descriptor of the process behind that."""
+    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_signal_goes_to_nobody_while_a_worker_is_taken_out() -> None:
+    """Its replica was known and its worker was not: a KeyError."""
+    result = run_seed(45_227, Settings.of_seed(45_227, short=True))
+    assert result["ok"], result["violation"]

@@ -37,6 +37,7 @@ from kraftfast.client.producer.tickets import (
     add_tickets,
     check_fields,
     cut_short,
+    naming,
     offsets_of,
 )
 from kraftfast.client.timing import deadline_after
@@ -71,8 +72,7 @@ class AsyncProducer(forks.Unique):
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
     # _exchange: the one that gets a larger sender, while it does: no sender is watched meanwhile.
     # _lead_by: when the first leader must be known. _failure: what the last search raised.
-    # _tick: checks now and then whether the leader still answers. _ending: the task that resolves
-    # the futures once it is _closed; a caller that is cancelled leaves it running.
+    # _tick: sees now and then whether the leader answers. _ending: resolves futures once _closed.
 
     def __init__(self, producer: Producer, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._now = producer.host.monotonic
@@ -109,7 +109,7 @@ class AsyncProducer(forks.Unique):
                 self._room.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._room.wait(), ROOM_S)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # not GeneratorExit: nothing is awaited then
             await self.close(timeout=0.0)
             raise
         return self
@@ -258,8 +258,8 @@ class AsyncProducer(forks.Unique):
             if not done:
                 raise
             raise cut_short(tickets, len(column), error) from None
-        if tickets:
-            await self._wait_ticket(tickets[-1].stop - 1, deadline)
+        with naming(tickets):
+            await self._wait_ticket(tickets[-1].stop - 1 if tickets else -1, deadline)
         return offsets_of(self._outcomes, tickets)
 
     def _check_open(self) -> None:

@@ -39,6 +39,7 @@ from kraftfast.client.producer.tickets import (
     Value,
     add_tickets,
     cut_short,
+    naming,
     offsets_of,
 )
 from kraftfast.client.timing import FOREVER_S, deadline_after
@@ -79,8 +80,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     # _progress_at: when a ticket was last resolved, or the sender last doubted.
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
     # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
-    # _closed: nothing more is handed over. _ended: nor resolved. _lost: its quorum was closed.
-    # refusal: what calls raise once it is _closed.
+    # _closed: calls raise refusal. _ended: nothing is resolved either. _lost: no quorum is left.
 
     def __init__(
         self,
@@ -198,8 +198,8 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """
         deadline = self._deadline(timeout)
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
-        if tickets:
-            self.wait_resolved(tickets[-1].stop - 1, deadline)
+        with naming(tickets):
+            self.wait_resolved(tickets[-1].stop - 1 if tickets else -1, deadline)
         return offsets_of(self.outcomes, tickets)
 
     def append_many_nowait(

@@ -324,9 +324,9 @@ class Supervisor:
         """Send a signal to a worker; nothing if it does not run."""
         with self._lock:
             self._check_open()
-            process = self.workers[node_id].process
-            if process is not None:
-                process.send_signal(signo)
+            worker = self.workers.get(node_id)
+            if worker is not None and worker.process is not None:
+                worker.process.send_signal(signo)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop every worker gracefully; kill what is left after the timeout, or if interrupted."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
-from kraftfast.errors import UnsupportedVersion
+from kraftfast.errors import MalformedFrame, UnsupportedVersion
 from kraftfast.node.tcp import admin_plane
 from kraftfast.node.translation import translate
 from kraftfast.node.translation import translate_membership as membership
@@ -84,9 +84,12 @@ def take(
 
     ``repeated``: what was last said at this door.
 
-    Raises MalformedFrame, UnsupportedVersion, ValueError: then the socket is still the caller's.
+    Raises MalformedFrame, UnsupportedVersion: then the socket is still the caller's.
     """
-    data = base64.b64decode(text, validate=True)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise MalformedFrame(f"a request that is no base64: {error}") from None
     header = frame.decode_request_header(data)
     decode = membership.REQUEST_FROM_WIRE.get(header.api_key)
     message = repeated.decode_request(header, data)

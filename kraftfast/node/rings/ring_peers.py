@@ -219,7 +219,7 @@ class RingPeers:
 
     def _broken(self, peer: LocalPeer) -> None:
         """Note that the connection ended: the process is going, or has dropped us."""
-        pidfd = self.local.dup(peer.link.pidfd)
+        pidfd = self._kept_pidfd(peer.link)
         self._detach(peer)
         if self.local.has_ended(pidfd):
             self.local.close(pidfd)
@@ -227,6 +227,15 @@ class RingPeers:
             return
         self.dying[peer.id] = pidfd
         self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._gone(peer.id))
+
+    def _kept_pidfd(self, link: RingLink) -> int:
+        """Return a pidfd that outlives the link: its own where none is left for another."""
+        try:
+            return self.local.dup(link.pidfd)
+        except OSError:  # of which a replica does not end
+            pidfd, link.pidfd = link.pidfd, -1
+            self.loop.unwatch(pidfd)
+            return pidfd
 
     def _gone(self, peer_id: int) -> None:
         """Note that the process behind a link that broke before has ended."""
@@ -250,7 +259,8 @@ class RingPeers:
             self.node.drop_stalled()
         self.node.idle.unwatch(peer.link.inbox)
         self.loop.unwatch(peer.link.sock.fileno())
-        self.loop.unwatch(peer.link.pidfd)
+        if peer.link.pidfd >= 0:
+            self.loop.unwatch(peer.link.pidfd)
         peer.close()
         if peer.id in self.retry and self.node.now_ms() - peer.since_ms > RETRY_MS_MAX:
             self.retry[peer.id] = [0, RETRY_MS_MIN]  # it stood: at once; else the pauses grow on

@@ -28,7 +28,7 @@ from kraftfast.errors import (
 )
 from kraftfast.sim.clients import refusals
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
-from kraftfast.sim.clients.local_clients import LocalProducer
+from kraftfast.sim.clients.local_clients import LocalClient, LocalProducer
 from kraftfast.sim.clients.program import Waiter
 from kraftfast.sim.clients.remote_clients import CALL_S, LIVES_APPENDS, RemoteProducer
 from kraftfast.sim.machines.event_loop import SimEventLoop, waits_beside_loop
@@ -204,7 +204,7 @@ class QuorumOfProgram(QuorumOfThisHost):
 
     topic = METADATA_TOPIC
 
-    def __init__(self, program: AsyncLocalProducer) -> None:
+    def __init__(self, program: LocalClient) -> None:
         self._program, self.directories = program, program.directories()
         self._kept_admin = Admin(program.way())
 

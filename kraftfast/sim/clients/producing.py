@@ -5,6 +5,7 @@ What it is told is held against the committed log at the end, and against what i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,10 @@ class Producing:
             self._use(producer)
         self._refused(producer)
 
+    def ways(self) -> tuple[Callable[[Producer], None], ...]:
+        """Return what it may do with its producer."""
+        return self._one, self._waiting, self._many, self._many_nowait
+
     def _use(self, producer: Producer) -> None:
         random = self._random
         calls_back = random.random() < 0.7
@@ -74,7 +79,7 @@ class Producing:
                 producer.on_commit(lambda _batch: None)
         try:
             for _ in range(random.randint(1, 4)):
-                random.choice((self._one, self._waiting, self._many, self._many_nowait))(producer)
+                random.choice(self.ways())(producer)
             if random.random() < 0.5:
                 producer.flush(timeout=CALL_S)
             for ticket in list(self._told):

@@ -229,7 +229,7 @@ class RemoteReading(Reading):
 class ReadingHost(LocalHost):
     """With the disks of the replicas."""
 
-    def __init__(self, program: LocalReading) -> None:
+    def __init__(self, program: Any) -> None:
         super().__init__(program, program.world.local)
         self.disk: Any = ProgramDisk(program.world, program.chance, self.sleep)
 

@@ -25,6 +25,7 @@ from kraftfast.errors import (
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.program import Program
 from kraftfast.sim.require import require
+from kraftfast.sim.settings import OPERATED_FROM
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ CALL_S = 3.0
 PAUSE_S = 0.05
 TICKETS_MAX = 60
 LIVES_APPENDS = 400
+LARGE_SHARE, LARGE_BYTES = 0.02, (20_000, 70_000)
+"""How many values need another ring, and how large they are."""
 
 
 class RemoteClient(Program):
@@ -156,6 +159,8 @@ class RemoteProducer(RemoteClient):
         world, settings = self.world, self.world.settings
         self._number += 1
         size = world.random.randint(0, settings.value_bytes_max)
+        if world.seed >= OPERATED_FROM and world.random.random() < LARGE_SHARE:
+            size = world.random.choice(LARGE_BYTES)
         value = b"r%d:%d:" % (self.id, self._number) + bytes(size)
         told = Told(world, value, (-self.id, self._producers))
         self.busy = True
@@ -368,14 +373,28 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: reading.LocalReading(world, id)] * settings.local_consumers
     kinds += [lambda id: reading.LocalWatcher(world, id)] * settings.local_watchers
     if settings.strangers:
+        from kraftfast.sim.clients.bold_strangers import BoldStranger
         from kraftfast.sim.clients.strangers import Stranger
 
-        kinds += [lambda id: Stranger(world, id)] * settings.strangers
-    if settings.async_producers:
-        from kraftfast.sim.clients.async_clients import AsyncLocalProducer, AsyncRemoteProducer
+        stranger = BoldStranger if world.seed >= OPERATED_FROM else Stranger
+        kinds += [lambda id: stranger(world, id)] * settings.strangers
+    if settings.local_strangers:
+        from kraftfast.sim.clients.local_strangers import LocalStranger
 
-        made: Any = (
-            AsyncLocalProducer if settings.async_producers == "local" else (AsyncRemoteProducer)
+        kinds += [lambda id: LocalStranger(world, id)] * settings.local_strangers
+    if settings.async_producers:
+        from kraftfast.sim.clients import async_clients, async_more
+
+        more, here = world.seed >= OPERATED_FROM, settings.async_producers == "local"
+        found = (
+            (async_clients.AsyncRemoteProducer, async_clients.AsyncLocalProducer),
+            (async_more.MoreAsync, async_more.MoreAsyncHere),
         )
+        made: Any = found[more][here]
         kinds += [lambda id: made(world, id, bool(world.seed % 2))]
+    if settings.user:
+        from kraftfast.sim.clients.using import LocalUser, RemoteUser
+
+        user: Any = LocalUser if settings.user == "local" else RemoteUser
+        kinds += [lambda id: user(world, id)]
     return [make(first + number) for number, make in enumerate(kinds)]

@@ -218,6 +218,9 @@ class Supervising(Program):
 
     running: bool
     pid: int
+    host_type: type[SupervisorHost] = SupervisorHost
+    acts, act_every_s = ACTS, ACT_EVERY_S
+    making_type = Making
 
     @property
     def settings(self) -> Settings:
@@ -247,6 +250,10 @@ class Supervising(Program):
         self.own_disk.make_directory(QUORUM)
         write_description(QUORUM, known, self.host)
 
+    def spare_processes(self) -> Spare:
+        """Return where its next quorum gets its processes from."""
+        return Spare(self.host)
+
     @property
     def supervisor(self) -> Supervisor | None:
         """Return its supervisor, if there is one."""
@@ -255,7 +262,7 @@ class Supervising(Program):
     def begin_anew(self) -> None:
         super().begin_anew()
         self.pid = self.world.local.began(self)
-        self.host: Any = SupervisorHost(self)
+        self.host: Any = self.host_type(self)
 
     def end(self) -> None:
         if self.quorum is not None:
@@ -311,7 +318,7 @@ class Supervising(Program):
     def _make(self) -> None:
         """Make another quorum, on a disk of its own."""
         host = SupervisorHost(self)
-        making = Making(host, Random(self.random.getrandbits(64)))
+        making = self.making_type(host, Random(self.random.getrandbits(64)))
         host.disk = MadeDisk(self, making.disk, self.random)
         making.run()
         self.world.count("directories of quorums made")
@@ -324,12 +331,12 @@ class Supervising(Program):
         self.world.count("quorums started")
         try:
             while not self.closed:
-                every_s = ACT_EVERY_S if self.running else CALM_EVERY_S
+                every_s = self.act_every_s if self.running else CALM_EVERY_S
                 self.host.sleep(self.random.expovariate(1 / every_s))
                 self._mend(made.supervisor)
                 if self.lost is not None:
                     self._replace(made, self.lost)
-                elif self.running and self.random.random() < ACTS:
+                elif self.running and self.random.random() < self.acts:
                     self._act(made.supervisor)
                 else:
                     self._use(made)
@@ -464,7 +471,7 @@ class SimQuorum(LocalQuorum):
     def __init__(self, program: Supervising) -> None:
         self._program = program
         self._processes = self._storage = program.host
-        self._spare = Spare(program.host)
+        self._spare = program.spare_processes()
         program.quorum = self
         super().__init__(QUORUM, timeout=START_S if program.running else PATIENT_S)
 

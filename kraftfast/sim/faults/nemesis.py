@@ -13,6 +13,7 @@ from kraftfast.sim.faults.deposed_leaders import DeposedLeaders
 from kraftfast.sim.faults.lost_majority import LosingMajority
 from kraftfast.sim.faults.planned import Planned
 from kraftfast.sim.faults.rotting import Rotting
+from kraftfast.sim.faults.trimming import Trimming
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
@@ -25,7 +26,7 @@ request timeout (``core/config.py``): clocks of which one runs twice as fast end
 leaderships that nothing is wrong with."""
 
 
-class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
+class Nemesis(Rotting, Trimming, Aimed, LosingMajority, DeposedLeaders, Planned):
     """Draws faults for as long as the world lets it."""
 
     running: bool
@@ -84,8 +85,10 @@ class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
         machine.flushes_hang = machine.nursery_hangs = False
         if abs(machine.clock.rate - 1.0) > DRIFT_MAX:
             machine.clock.set_rate(1.0, self.world.now_us)
-        if machine.process is not None and machine.process.paused:
-            machine.process.resume()
+        if machine.process is not None:
+            machine.process.files.full = False
+            if machine.process.paused:
+                machine.process.resume()
 
     # --- victims ----------------------------------------------------------------------------------
 
@@ -216,6 +219,14 @@ class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
     def _failing_sync(self) -> None:
         machine = self.random.choice(self.world.machines)
         machine.disk.failing_syncs = 1
+
+    def _descriptors(self) -> None:
+        """A process may open no more descriptors for a while: its clients have them all."""
+        machine = self._victim()
+        if machine is not None and machine.process is not None:
+            files = machine.process.files
+            files.full = True
+            self._after(5, self.settings.fetch_timeout_ms * 3, setattr, files, "full", False)
 
     def _clock(self) -> None:
         machine = self.random.choice(self.world.machines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
+import os
 import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,10 +25,11 @@ class Files:
     """
 
     by_fd: dict[int, File]
+    full: bool  # the process may open no more (EMFILE)
 
     def __init__(self, world: World, host: int) -> None:
         self.world, self.host = world, host
-        self.by_fd = {}
+        self.by_fd, self.full = {}, False
         self._free: list[int] = []
         self._next = FIRST_FD
 
@@ -44,6 +47,11 @@ class Files:
             fd, self._next = self._next, self._next + 1
         self.by_fd[fd] = file
         return fd
+
+    def check_room(self) -> None:
+        """Raise OSError where the process may have no more."""
+        if self.full:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def remove(self, fd: int) -> None:
         """Free a number."""

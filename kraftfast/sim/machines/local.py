@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kraftfast.errors import CannotListen, PeerGone
+from kraftfast.errors import CannotListen, MalformedFrame, PeerGone
 from kraftfast.node.rings.local_peer import LocalPeer
 from kraftfast.node.rings.ring_peer import ANSWER_HEAD_BYTES
 from kraftfast.ring.spsc import PAGE_BYTES
@@ -244,6 +244,7 @@ class LocalSocket(File):
     def accept(self) -> tuple[LocalSocket, str]:
         if not self.backlog:
             raise BlockingIOError(errno.EAGAIN, "nobody")
+        self.files.check_room()
         return self.backlog.popleft(), ""
 
     def send(self, data: bytes, _flags: int = 0) -> int:
@@ -294,6 +295,10 @@ class SimLocal:
         return sock
 
     def connect(self, path: str, _timeout: float) -> LocalSocket:
+        try:
+            self._files.check_room()
+        except OSError as error:
+            raise PeerGone(f"no replica answers on {path}: {error.strerror}") from error
         listener, network = self._host.listeners.get(path), self._process.world.network
         if listener is None:
             refused = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
@@ -329,9 +334,12 @@ class SimLocal:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         data, passed = sock.inbox.popleft()
         assert len(data) <= bytes_max
+        if passed and self._files.full:  # the kernel drops them, and says so
+            raise MalformedFrame("a local message with more files than descriptors are left for")
         return data, [each.passed_to(self._files).fd for each in passed]
 
     def memory_file(self, _name: str, size: int) -> SimMemoryFile:
+        self._files.check_room()
         return SimMemoryFile(self._files, size)
 
     def map_peer_file(self, fd: int, size: int) -> memoryview:
@@ -349,6 +357,8 @@ class SimLocal:
         return SimPeerBell(self._host, self._process, pipe.sleeper)
 
     def open_pidfd(self, pid: int) -> int:
+        if self._files.full:
+            raise PeerGone(f"process {pid} is gone: {os.strerror(errno.EMFILE)}")
         return Pidfd(self._files, self._host, pid).fd
 
     def has_ended(self, pidfd: int) -> bool:
@@ -357,7 +367,8 @@ class SimLocal:
     def dup(self, fd: int) -> int:
         file = self._files.by_fd[fd]
         assert isinstance(file, Pidfd)
-        return self.open_pidfd(file.pid)
+        self._files.check_room()
+        return Pidfd(self._files, self._host, file.pid).fd
 
     def close(self, fd: int) -> None:
         if self._process.alive:

@@ -122,7 +122,7 @@ class Machine:
             stride_bytes=self.settings.stride_bytes,
             prepare_bytes=self.settings.prepare_bytes,
             retention_bytes=self.settings.retention_bytes,
-            retention_ms=-1,
+            retention_ms=self.settings.retention_ms,
             snapshot_bytes=self.settings.snapshot_bytes,
             state_machine="simulated" if self.settings.snapshots in ("machine", "own") else "",
             quorum=self.settings.quorum_config(

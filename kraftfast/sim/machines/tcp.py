@@ -278,6 +278,7 @@ class Stream(File):
     def accept(self) -> tuple[Stream, tuple[str, int]]:
         if not self.backlog:
             raise BlockingIOError(errno.EAGAIN, "nobody")
+        self.files.check_room()
         stream = self.backlog.popleft()
         assert stream.peer is not None
         return stream, (f"{HOST}{stream.peer.files.host}", 0)
@@ -362,6 +363,7 @@ class SimNetwork:
         self._files, self._tcp = files, tcp
 
     def socket(self, _family: int, _kind: int, _protocol: int = 0) -> Stream:
+        self._files.check_room()
         return Stream(self._files, self._tcp)
 
     def getaddrinfo(
