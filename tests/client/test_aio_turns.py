@@ -149,6 +149,39 @@ def test_an_exchange_goes_on_though_its_append_is_cancelled(quorum: ScriptedQuor
     run(quorum, body)
 
 
+def test_an_append_waits_quietly_while_another_ring_is_made(
+    quorum: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append that the exchange is for was cancelled, and the next one has its turn: each of the
+    two that wait for room woke the other, without a pause."""
+    looks = 0
+
+    async def body(producer: AsyncProducer) -> None:
+        quorum.mute = True
+        under_way = [asyncio.create_task(producer.append_wait(b"v" * 300)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        large = asyncio.create_task(producer.append_wait(b"v" * 50_000))
+        await asyncio.sleep(0.01)
+        large.cancel()
+        following = asyncio.create_task(producer.append_wait(b"v" * 300))
+        await asyncio.sleep(0.01)
+        attend = producer._attend
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            attend()
+
+        monkeypatch.setattr(producer, "_attend", counted)
+        await asyncio.sleep(0.3)
+        assert not following.done()
+        quorum.mute = False
+        await asyncio.gather(*under_way, following)
+
+    run(quorum, body)
+    assert looks < 100
+
+
 def test_a_leader_is_looked_for_after_an_exchange_that_found_none(quorum: ScriptedQuorum) -> None:
     """Otherwise nothing is appended any more, and no future of what was handed over is told."""
 

@@ -234,3 +234,9 @@ def test_a_signal_goes_to_nobody_while_a_worker_is_taken_out() -> None:
     """Its replica was known and its worker was not: a KeyError."""
     result = run_seed(45_227, Settings.of_seed(45_227, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_seed_in_which_an_exchange_and_an_append_woke_each_other() -> None:
+    """Both waited for room in an async producer, and simulated time stood still."""
+    result = run_seed(45_152, Settings.of_seed(45_152, short=True))
+    assert result.failure is None, result.failure

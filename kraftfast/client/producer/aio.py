@@ -281,7 +281,10 @@ class AsyncProducer(forks.Unique):
         left = deadline - self._now()
         if left <= 0:
             raise TimedOut(NO_ROOM)
-        sender = self.producer.sender
+        sender, exchange = self.producer.sender, self._exchange
+        if exchange is not None and exchange is not asyncio.current_task():
+            await asyncio.wait((exchange,), timeout=min(left, ROOM_S))  # it waits for room too
+            return False
         if sender is not None and not wished:
             sender.want_room()
             self._attend()
@@ -292,10 +295,7 @@ class AsyncProducer(forks.Unique):
         return False
 
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
-        """Wait until a ticket, the last one that was handed out, is resolved.
-
-        Raises UnknownOutcome.
-        """
+        """Wait until a ticket, the last one that was handed out, is resolved. Or UnknownOutcome."""
         if ticket >= self._outcomes.resolved:
             self._check_loop()
             try:
