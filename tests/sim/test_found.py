@@ -239,4 +239,4 @@ def test_a_signal_goes_to_nobody_while_a_worker_is_taken_out() -> None:
 def test_a_seed_in_which_an_exchange_and_an_append_woke_each_other() -> None:
     """Both waited for room in an async producer, and simulated time stood still."""
     result = run_seed(45_152, Settings.of_seed(45_152, short=True))
-    assert result.failure is None, result.failure
+    assert result["ok"], result["violation"]
