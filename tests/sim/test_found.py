@@ -240,3 +240,10 @@ def test_a_seed_in_which_an_exchange_and_an_append_woke_each_other() -> None:
     """Both waited for room in an async producer, and simulated time stood still."""
     result = run_seed(45_152, Settings.of_seed(45_152, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_dead_program_starts_no_thread_in_the_next_one() -> None:
+    """Of the simulator: an async producer that its collector closed did, with numbers of
+    descriptors that were of other files there."""
+    result = run_seed(45_275, Settings.of_seed(45_275, short=True))
+    assert result["ok"], result["violation"]

@@ -109,14 +109,14 @@ class Program:
 
 
 class ProgramThread:
-    """A thread of a program: ``threading.Thread``."""
+    """A thread of a program: ``threading.Thread``. ``files``: of the process that it is of."""
 
-    def __init__(self, program: Program, run: Callable[[], object]) -> None:
-        self._program, self._stack = program, greenlet(run)
+    def __init__(self, program: Program, files: Files, run: Callable[[], object]) -> None:
+        self._program, self._files, self._stack = program, files, greenlet(run)
 
     def start(self) -> None:
         program = self._program
-        if not program.alive:
+        if not program.alive or program.files is not self._files:
             raise RuntimeError("its process has ended")
         program.stacks.append(self._stack)
         program.world.later(1, program.go_on, self._stack)
@@ -291,7 +291,7 @@ class SimClientHost:
     """What :class:`~kraftfast.client.host.KernelHost` is in production."""
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self._program, self._files = program, program.files
         self.clock = SimClock(program.world)
 
     def monotonic(self) -> float:
@@ -307,7 +307,7 @@ class SimClientHost:
         return SimLock(self._program, reentrant=True)
 
     def thread(self, run: Callable[[], object], _name: str) -> ProgramThread:
-        return ProgramThread(self._program, run)
+        return ProgramThread(self._program, self._files, run)
 
     def is_current(self, thread: ProgramThread) -> bool:
         return thread.is_current()

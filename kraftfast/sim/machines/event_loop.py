@@ -62,7 +62,7 @@ class SimEventLoop(asyncio.SelectorEventLoop):
     """The loop of one program, in one of its threads."""
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self._program, self._host = program, program.host
         super().__init__(SimSelector(program))
 
     def time(self) -> float:
@@ -85,7 +85,7 @@ class SimEventLoop(asyncio.SelectorEventLoop):
                 outcome, value = future.set_exception, error
             self.call_soon_threadsafe(done, outcome, value)
 
-        self._program.host.thread(run, "asyncio").start()
+        self._host.thread(run, "asyncio").start()
         return future
 
     # --- how other threads wake it, for which asyncio has a pair of sockets ----------------------
