@@ -19,7 +19,8 @@ from kraftfast.node.held import Calls
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.state_machine_snapshots import Making
 from kraftfast.types import OffsetAndEpoch
-from tests.node.test_snapshot_parts import ID, FakeNode, Whole, made
+from tests.node.test_snapshot_parts import ID, FakeNode, made
+from tests.node.test_state_machine import Whole
 
 
 def making_node(tmp_path: Path, allowed: list[bool], id: int = 1) -> Any:

@@ -239,6 +239,7 @@ def test_commands_say_what_is_wrong_in_one_line(tmp_path: Path) -> None:
         )  # fmt: skip
 
     no_java = {"JAVA_HOME": str(tmp_path)}
+    (tmp_path / "00000000000000000000.log").touch()
     for args in (("audit", str(tmp_path)), ("compact", str(tmp_path), "x")):
         done = run(*args, **no_java)
         assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
