@@ -424,7 +424,7 @@ NO_ROOM = ("failed to map segment", "cannot map zero-fill pages", "Cannot alloca
 
 
 def lack_of_memory(error: BaseException) -> str:
-    """Return what to do if memory was lacking, be it for a module or a thread; "" if it was not."""
+    """Return what to do if memory was lacking, for an object, module or thread; else ""."""
     if isinstance(error, MemoryError):
         return "there is no memory left: raise its limit (ulimit -v, or the container's)"
     if isinstance(error, ImportError) and any(text in str(error) for text in NO_ROOM):

@@ -38,7 +38,7 @@ SEGMENTS_IN_MEMORY = 16
 
 
 def usual_segment_bytes(durability: str, retention_bytes: int | None, most: int) -> int:
-    """Return how large the segments of a log are where nobody chose; at most ``most``.
+    """Return the size of a segment, bytes, that is used without a setting; at most ``most``.
 
     A log in memory of which ``retention_bytes`` are kept has many small ones: what is kept, and
     the files before and behind it, then stay so little that the kernel has no reason to write them

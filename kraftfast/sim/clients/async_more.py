@@ -77,7 +77,7 @@ class MoreAsync(AsyncRemoteProducer):
     # --- many tasks, little time ------------------------------------------------------------------
 
     def _one(self, size: int = -1) -> Told:
-        """Note a record whose place among others nobody knows."""
+        """Note a record whose order among the others is unknown."""
         world = self.world
         self._number += 1
         if size < 0:

@@ -33,7 +33,7 @@ ATTRIBUTES_AT, MAX_TIMESTAMP_AT, PRODUCER_AT, CRC_AT, CRC_FROM = 21, 35, 43, 17,
 LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON = 8, 16, 64
 CODECS = (1, 2, 3, 4, 5, 7)
 NOBODYS = (5, (1 << 40) + 7)
-"""Producer ids that nobody was given."""
+"""Producer ids that no replica has given out."""
 SOFTWARE = ("stranger", "apache-kafka-java")
 STRANGER = 99
 """No replica has this id."""
@@ -137,7 +137,7 @@ class BoldStranger(Stranger):
                     world.note_acknowledged(told)
 
     def _name(self, connection: Connection) -> None:
-        """Take a name of its own, or go on with it, or as somebody who has another epoch."""
+        """Take a name of its own, or use it again, with its epoch or with another one."""
         kind, odd = wire.InitProducerIdRequest, self.odd
         name = odd.choice((f"t{self.id}", f"t{self.id}", f"never-{odd.random()}", "x" * 2_000))
         known = getattr(self, "_granted", (-1, -1))
