@@ -16,4 +16,7 @@ cdef class Appender:
     cdef readonly bint pumping       # a thread sleeps on the sender's descriptors,
     cdef readonly News news          # the others wait to be told what it took in
 
+    cpdef wait_resolved(self, int64_t ticket, double deadline)
+    cpdef pump(self, Sender sender, int64_t ticket, double deadline)
     cdef int await_news(self, int64_t ticket, double timeout_s) except -1
+    cdef int all_run(self) except -1

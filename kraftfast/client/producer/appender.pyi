@@ -1,11 +1,12 @@
 from collections.abc import Iterable
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Unpack
 
 from kraftfast.client.host import Host
 from kraftfast.client.producer.news import News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
+from kraftfast.client.producer.tickets import RecordFields
 
 DEFAULT_TIMEOUT: float
 SLEEP_S_MAX: float
@@ -31,6 +32,14 @@ class Appender:
         timestamp: int | None = None,
         timeout: float = 30.0,
     ) -> int: ...
+    def append_wait(
+        self,
+        value: Buffer | None,
+        *,
+        timeout: float = 30.0,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+    def wait_resolved(self, ticket: int, deadline: float) -> None: ...
     def wait(self, ticket: int, *, timeout: float = 30.0) -> int: ...
     @property
     def resolved(self) -> int: ...

@@ -2,11 +2,12 @@
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
-from kraftfast.client.producer.news cimport News
+from kraftfast.client.producer.news cimport News, Waiter
 from kraftfast.client.producer.sender cimport Sender
 
 from kraftfast.arguments import refuse, whole_number
 from kraftfast.client.timing import deadline_after
+from kraftfast.errors import KraftfastError, UnknownOutcome, WrongProcess
 
 DEFAULT_TIMEOUT = 30.0
 NO_HEADERS = ()
@@ -65,6 +66,36 @@ cdef class Appender:
             self.wait_resolved(number, deadline_after(timeout, now=self.host.monotonic))
         return self.outcomes.offset_of(number)
 
+    def append_wait(self, value, *, timeout=DEFAULT_TIMEOUT, **fields) -> int:
+        """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
+        cdef double deadline = deadline_after(timeout, now=self.host.monotonic)
+        cdef int64_t ticket = self.append(value, timeout=timeout, **fields)
+        self.wait_resolved(ticket, deadline)
+        return self.outcomes.offset_of(ticket)
+
+    cpdef wait_resolved(self, int64_t ticket, double deadline):
+        """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+
+        Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
+        """
+        cdef Sender sender
+        if ticket >= self.outcomes.next_ticket:
+            self.outcomes.offset_of(ticket)  # raises: it was never handed out
+        while self.outcomes.resolved <= ticket:
+            try:
+                sender = self._ready_sender(deadline)
+                if not sender.gathering:  # else the last of the woken threads sends it
+                    sender.seal()
+                self.pump(sender, ticket, deadline)
+            except WrongProcess:
+                raise
+            except KraftfastError as error:
+                if self.outcomes.resolved > ticket:
+                    return
+                raise UnknownOutcome(f"not acknowledged: {error}") from None
+            if self.outcomes.resolved <= ticket and self.host.monotonic() >= deadline:
+                raise UnknownOutcome("not acknowledged in time: the record may still be committed")
+
     @property
     def resolved(self) -> int:
         """Every ticket below is committed or failed, by all that came back until now."""
@@ -72,7 +103,7 @@ cdef class Appender:
             self.sender.poll()
         return self.outcomes.resolved
 
-    def pump(self, Sender sender not None, int64_t ticket, double deadline):
+    cpdef pump(self, Sender sender, int64_t ticket, double deadline):
         """Take in answers for a while, or let another thread that does; then look again.
 
         The thread that pumps returns as soon as anything that a thread waits for may have happened.
@@ -90,13 +121,26 @@ cdef class Appender:
                     self.doubt(sender, deadline)
             finally:
                 self.pumping = False
-                self.news.tell()
+                self.news.tell_resolved(self.outcomes.resolved)
+                sender.gathering = self.news.waking > 0
 
     cdef int await_news(self, int64_t ticket, double timeout_s) except -1:
-        waiter = self.news.enter()
+        cdef Waiter waiter = self.news.enter(ticket)
         try:
             if self.pumping and self.outcomes.resolved <= ticket:
-                waiter.acquire(True, timeout_s)
+                waiter.lock.acquire(True, timeout_s)
         finally:
             self.news.leave(waiter)
+            if not self.news.waking:
+                self.all_run()
+        return 0
+
+    cdef int all_run(self) except -1:
+        """Send what threads have appended that were woken together; this is the last of them."""
+        if self.sender is not None:
+            self.sender.gathering = False
+            if self.sender.has_open:
+                self.sender.seal()
+        if not self.pumping:  # this one may not either: its record may be resolved, its time over
+            self.news.tell_one()
         return 0

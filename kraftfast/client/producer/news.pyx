@@ -9,43 +9,82 @@ a lock is waited for, and there the lock is not taken yet.
 import time
 from _thread import allocate_lock
 
+from libc.stdint cimport int64_t
+
 from kraftfast.errors import NoQuorum
 
 
-cdef class News:
-    """Wakes all threads that wait for something to happen."""
+cdef class Waiter:
+    """A thread that waits. Its fields: ``news.pxd``."""
 
-    # waiters: a lock for each, taken; released by tell(). lock: makes one.
+
+cdef class News:
+    """Wakes the threads that wait for something to happen."""
+
+    # lock: makes a lock for each that waits.
 
     def __init__(self, lock=allocate_lock):
         self.waiters, self.lock = [], lock
 
-    cdef object enter(self):
-        waiter = self.lock()
-        waiter.acquire()
+    cdef Waiter enter(self, int64_t ticket):
+        cdef Waiter waiter = Waiter.__new__(Waiter)
+        waiter.lock, waiter.ticket = self.lock(), ticket
+        waiter.lock.acquire()
         self.waiters.append(waiter)
         return waiter
 
-    cdef int leave(self, waiter) except -1:
-        if waiter in self.waiters:
+    cdef int leave(self, Waiter waiter) except -1:
+        if waiter.told:
+            self.waking -= 1
+        elif waiter in self.waiters:
             self.waiters.remove(waiter)
+        return 0
+
+    cdef int wake(self, Waiter waiter) except -1:
+        waiter.told = True
+        self.waking += 1
+        waiter.lock.release()
         return 0
 
     cpdef tell(self):
         """Wake all threads that wait now."""
+        cdef Waiter waiter
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
-            waiter.release()
+            self.wake(waiter)
+
+    cdef int tell_resolved(self, int64_t resolved) except -1:
+        """Wake those whose tickets are resolved or are the next ones; else the one that came first.
+
+        It does then what the others wait for.
+        """
+        cdef Waiter waiter
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter.ticket > resolved:
+                self.waiters.append(waiter)
+        if len(self.waiters) == len(waiters):
+            return self.tell_one()
+        for waiter in waiters:
+            if waiter.ticket <= resolved:
+                self.wake(waiter)
+        return 0
+
+    cdef int tell_one(self) except -1:
+        """Wake the thread that came first."""
+        if self.waiters:
+            self.wake(self.waiters.pop(0))
+        return 0
 
     def wait(self, condition, double timeout_s=-1):
         """Wait once, for :meth:`tell` or the timeout, unless ``condition()`` holds already.
 
         Whatever makes the condition true must call :meth:`tell` afterwards.
         """
-        waiter = self.enter()
+        cdef Waiter waiter = self.enter(0)
         try:
             if not condition():
-                waiter.acquire(True, timeout_s)
+                waiter.lock.acquire(True, timeout_s)
         finally:
             self.leave(waiter)
 

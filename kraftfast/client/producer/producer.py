@@ -17,7 +17,7 @@ raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Unpack
+from typing import Any
 
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, header_pairs, whole_number
@@ -35,8 +35,6 @@ from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
     Batch,
-    RecordFields,
-    Value,
     add_tickets,
     cut_short,
     naming,
@@ -66,7 +64,7 @@ FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACK
 class Producer(OwnThreads, SilentLeader, Collected, Appender):
     """Append records to a quorum. Make one with ``quorum.producer()``, not from a ``connector``.
 
-    ``append``, ``wait`` and ``resolved`` are in the base class ``Appender``, which is compiled.
+    ``append``, ``wait`` and the like are in the base class ``Appender``, which is compiled.
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
     what is sent twice is appended once; None: where the window allows it, as Kafka's default.
     ``name``: see :meth:`last_sequence`. ``connect`` False: the first append looks for the leader.
@@ -123,7 +121,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
                 self._closed = True  # no caller gets it
                 raise
 
-    # --- appending; append(), wait() and resolved are the Appender's ------------------------------
+    # --- appending; append(), wait() and the like are the Appender's ------------------------------
 
     def append_waiting(
         self,
@@ -169,15 +167,6 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise WouldBlock("no room in the window at the moment, or no leader")
         self._tell_threads(sender)
         return ticket
-
-    def append_wait(
-        self, value: Value, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
-    ) -> int:
-        """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
-        deadline = self._deadline(timeout)
-        ticket = self.append(value, timeout=timeout, **fields)
-        self.wait_resolved(ticket, deadline)
-        return self.outcomes.offset_of(ticket)
 
     def append_many(
         self,
@@ -409,28 +398,6 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if sender.broken is None:
             sender.want_room()
             self.pump(sender, self.outcomes.resolved, deadline)
-
-    def wait_resolved(self, ticket: int, deadline: float) -> None:
-        """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
-
-        Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
-        """
-        outcomes = self.outcomes
-        if ticket >= outcomes.next_ticket:
-            outcomes.offset_of(ticket)  # raises: it was never handed out
-        while outcomes.resolved <= ticket:
-            try:
-                sender = self._ready_sender(deadline)
-                sender.seal()
-                self.pump(sender, ticket, deadline)
-            except WrongProcess:
-                raise
-            except KraftfastError as error:
-                if outcomes.resolved > ticket:
-                    return
-                raise UnknownOutcome(f"not acknowledged: {error}") from None
-            if outcomes.resolved <= ticket and self.host.monotonic() >= deadline:
-                raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
     # --- end --------------------------------------------------------------------------------------
 

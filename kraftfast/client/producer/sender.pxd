@@ -49,6 +49,7 @@ cdef class Sender(Latencies):
     cdef public object compressor           # of batches (``compression.Compressor``), or None
 
     cdef readonly bint has_open             # a batch is being built, in claimed memory
+    cdef readonly bint gathering            # threads that were woken may append to it: it waits
     cdef OpenBatch batch
     cdef BatchSettings settings
     cdef uint64_t stamped_ns                # when settings.timestamp was taken

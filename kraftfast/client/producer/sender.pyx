@@ -231,7 +231,7 @@ cdef class Sender:
         """Give its ticket to the record that was just encoded."""
         cdef int64_t ticket = self.outcomes.next_ticket
         self.outcomes.next_ticket = ticket + 1
-        if self.sent_head == self.sent_tail:
+        if self.sent_head == self.sent_tail and not self.gathering:
             self.send_open()
         else:
             self.countdown -= 1
@@ -511,7 +511,7 @@ cdef class Sender:
                 self.hand_over()
         finally:
             self.polling = False
-        if self.has_open and self.sent_head == self.sent_tail and self.ready:
+        if self.has_open and self.sent_head == self.sent_tail and self.ready and not self.gathering:
             self.send_open()
         if self.outcomes.resolved == before:
             return False
