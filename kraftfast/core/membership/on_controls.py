@@ -26,7 +26,7 @@ def hold_if_voters_change(state: ReplicaState, controls: VoterControls, from_off
     record of an epoch is kept likewise behind a change that may be committed by it: logs are
     compared by their last epoch first.
     """
-    if controls or state.history.last_offset >= max(state.committed_offset, 0):
+    if controls or state.history.last_offset >= max(state.uncuttable_offset(), 0):
         state.log.hold(from_offset)
 
 

@@ -104,8 +104,9 @@ class VoterOracle:
         if machine.rotten or batch.end_offset <= shadow.in_log_from():
             return True
         entry = shadow.below(batch.end_offset)
-        held = entry is not None and entry.batch == batch
-        return held and self.oracle.is_stable(machine, entry)
+        if entry is None or entry.batch != batch:
+            return False
+        return self.oracle.is_stable(machine, entry)
 
     def latest(self) -> KRaftVoters:
         """Return the last voter record that is committed."""
