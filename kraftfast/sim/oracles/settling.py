@@ -222,7 +222,7 @@ class Settling:
             require(self.hand_overs > asked, "an idle quorum elects")
             self.count("hand-overs of idle quorums")
             self._settle("L1, L6")
-        raise Violation("an idle quorum hands over again and again")
+        require(False, "an idle quorum hands over again and again")
 
     def _is_quiet(self) -> bool:
         """L7: let time pass; return whether the same replica leads. None may be busy then."""
