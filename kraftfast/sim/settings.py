@@ -95,7 +95,7 @@ SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500
 """Bounds of a short run."""
 SUPERVISED_CHAOS_MS = 2_000
 """Of a short run in which workers are started: that takes some of it."""
-THINNED_FROM, SHORT_ANSWER_MS = 45_400, 200
+THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
 """The first seed whose short run has fewer clients, and how soon its producers ask again."""
 THINNED = (
     "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
