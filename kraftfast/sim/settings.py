@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import log
 from random import Random
 from typing import Any
 
@@ -104,6 +105,14 @@ SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500
 """Bounds of a short run."""
 SUPERVISED_CHAOS_MS = 2_000
 """Of a short run in which workers are started: that takes some of it."""
+THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
+"""The first seed whose short run has fewer clients, and how soon its producers ask again."""
+THINNED = (
+    "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
+    "real_admins", "local_producers", "local_named", "local_admins", "local_askers",
+    "real_consumers", "local_consumers", "local_watchers", "strangers", "local_strangers", "user",
+    "async_producers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ class Delays:
         """Return one duration, at least 1."""
         if random.random() < self.spike_share:
             return random.randint(1, self.spike_us)
-        return 1 + int(random.expovariate(1.0) * self.short_us)
+        return 1 + int(-log(1.0 - random.random()) * self.short_us)  # random.expovariate(1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,10 @@ class Settings:
     values_max: int = 3
     named: int = 0
     """How many others have names, and ask how far they came whenever they begin."""
+    answer_ms: int = 3_000
+    """How long one with a name waits to be told how far it came, and then asks again."""
+    silence_ms: int = 2_000
+    """How long one that tries again waits for an answer before it does."""
     filling: int = 0
     """How many others have records that look like a page of the log."""
     consumers: int = 0
@@ -287,6 +300,9 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
+            if seed >= THINNED_FROM:
+                of_seed |= _staying_away(seed, of_seed)
+                of_seed |= dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
             if seed >= OPERATED_FROM and of_seed.get("supervised"):
                 overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
             return replace(chosen, **of_seed)._shortened(**overrides)
@@ -446,6 +462,14 @@ def _is_supervised(seed: int) -> bool:
     """Return whether a supervisor as it is starts the processes of this run."""
     share = 0.25 if seed >= OPERATED_FROM else 0.08
     return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < share
+
+
+def _staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return what is not in a short run after all, as it is without: more seeds are run instead."""
+    random = Random(seed * 2 + 1 + (1 << 63))
+    share = random.choice((0.5, 0.75, 1.0))
+    gone = [each for each in THINNED if random.random() > share]
+    return {each: type(drawn[each])() for each in gone if each in drawn}
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
+from kraftfast.sim.chance import Chance
 from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Reader, Told
 from kraftfast.sim.clients.consumer import Consumer
 from kraftfast.sim.clients.filling import FillingProducer
@@ -81,7 +81,7 @@ class World(Settling):
         self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
     ) -> None:
         self.seed, self.settings, self.tracer = seed, settings, tracer
-        self.random = Random(seed)
+        self.random = Chance(seed)
         self.now_us = 0
         self.cluster_id = "sim-cluster"
         self.counts = Counter()
@@ -164,11 +164,8 @@ class World(Settling):
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass; ends early, with True, once ``until`` holds after an event."""
-        end_us, queue, next_event = (
-            self.now_us + int(duration_ms * 1000),
-            self._queue,
-            heapq.heappop,
-        )
+        end_us = self.now_us + int(duration_ms * 1000)
+        queue, next_event = self._queue, heapq.heappop
         while queue and queue[0][0] <= end_us:
             due_us, _, call, arguments = next_event(queue)
             if due_us > self.now_us:
@@ -473,6 +470,7 @@ def run_seed(
     began = time.perf_counter()
     collects = gc.isenabled()
     gc.disable()  # ``_collect``
+    gc.freeze()  # what was there before is no part of the run, and not looked through each time
     world = World(seed, settings, tracer)
     violation = where = ""
     try:
@@ -495,6 +493,7 @@ def run_seed(
     }
     del world
     gc.collect()  # its disks are large, and few objects: the collector would let them pile up
+    gc.unfreeze()
     if collects:
         gc.enable()
     return result

@@ -306,3 +306,9 @@ def test_a_leader_that_hands_over_before_a_slow_snapshot_has_a_reason() -> None:
     found = run_seed(50_167, Settings.of_seed(50_167, **slow))
     assert found["ok"], found["violation"]
     assert found["counts"]["hand-overs of idle quorums"] > 0
+
+
+def test_a_thread_that_ends_later_than_its_event_loop_ends_no_run() -> None:
+    """Of the simulator: what ran in an executor told a loop that was closed meanwhile."""
+    result = run_seed(47_264, Settings.of_seed(47_264, short=True))
+    assert result["ok"], result["violation"]
