@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -246,4 +247,12 @@ def test_a_dead_program_starts_no_thread_in_the_next_one() -> None:
     """Of the simulator: an async producer that its collector closed did, with numbers of
     descriptors that were of other files there."""
     result = run_seed(45_275, Settings.of_seed(45_275, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
+    """As in asyncio. The simulator's loop raised, and the run was taken for a failed one."""
+    found = Settings.of_seed(950_057, short=True)
+    clients = {"async_producers": "local", "local_producers": 1, "real_producers": 1}
+    result = run_seed(950_057, replace(found, **clients))  # type: ignore[arg-type]
     assert result["ok"], result["violation"]
