@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -311,4 +312,12 @@ def test_a_leader_that_hands_over_before_a_slow_snapshot_has_a_reason() -> None:
 def test_a_thread_that_ends_later_than_its_event_loop_ends_no_run() -> None:
     """Of the simulator: what ran in an executor told a loop that was closed meanwhile."""
     result = run_seed(47_264, Settings.of_seed(47_264, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
+    """As in asyncio. The simulator's loop raised, and the run was taken for a failed one."""
+    found = Settings.of_seed(950_057, short=True)
+    clients = {"async_producers": "local", "local_producers": 1, "real_producers": 1}
+    result = run_seed(950_057, replace(found, **clients))  # type: ignore[arg-type]
     assert result["ok"], result["violation"]
