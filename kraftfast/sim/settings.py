@@ -10,6 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
+from kraftfast.sim.staying_away import SHORT_ANSWER_MS, THINNED_FROM, staying_away
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -105,14 +106,6 @@ SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500
 """Bounds of a short run."""
 SUPERVISED_CHAOS_MS = 2_000
 """Of a short run in which workers are started: that takes some of it."""
-THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
-"""The first seed whose short run has fewer clients, and how soon its producers ask again."""
-THINNED = (
-    "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
-    "real_admins", "local_producers", "local_named", "local_admins", "local_askers",
-    "real_consumers", "local_consumers", "local_watchers", "strangers", "local_strangers", "user",
-    "async_producers",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +294,7 @@ class Settings:
             of_seed["supervised"] = _is_supervised(seed)
         if short:
             if seed >= THINNED_FROM:
-                of_seed |= _staying_away(seed, of_seed)
+                of_seed |= staying_away(seed, of_seed)
                 of_seed |= dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
             if seed >= OPERATED_FROM and of_seed.get("supervised"):
                 overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
@@ -462,14 +455,6 @@ def _is_supervised(seed: int) -> bool:
     """Return whether a supervisor as it is starts the processes of this run."""
     share = 0.25 if seed >= OPERATED_FROM else 0.08
     return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < share
-
-
-def _staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
-    """Return what is not in a short run after all, as it is without: more seeds are run instead."""
-    random = Random(seed * 2 + 1 + (1 << 63))
-    share = random.choice((0.5, 0.75, 1.0))
-    gone = [each for each in THINNED if random.random() > share]
-    return {each: type(drawn[each])() for each in gone if each in drawn}
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.operating import OperatorByAdmin
 from kraftfast.sim.clients.supervising_more import SupervisingMore
 from kraftfast.sim.machines.quorum_disk import MadeDisk
-from kraftfast.sim.settings import OPERATED_FROM, THINNED, THINNED_FROM, Delays, Settings
+from kraftfast.sim.settings import OPERATED_FROM, Delays, Settings
+from kraftfast.sim.staying_away import THINNED, THINNED_FROM
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
 from tests.sim.steps import add, begun, dynamic, ids
