@@ -425,3 +425,15 @@ def test_a_process_that_no_kill_ends_is_waited_for_no_longer_than_that(
     assert not closing.is_alive() and worker.process is None
     assert told == ["worker_hangs"]
     far.close()
+
+
+def test_a_replica_that_hangs_does_not_take_all_the_time_to_find_a_leader(tmp_path: Path) -> None:
+    """It was asked for 5 s, and then the time was over, though two others had a leader."""
+    with LocalQuorum(tmp_path / "q", 3, **SMALL) as quorum:
+        if quorum.wait_leader(TIMEOUT_S) != 3:
+            quorum.transfer(3, timeout=TIMEOUT_S)
+        quorum.kill(1, signal.SIGSTOP)
+        try:
+            assert quorum.wait_leader(3.0) == 3
+        finally:
+            quorum.kill(1, signal.SIGCONT)
