@@ -76,6 +76,8 @@ class Run:
         ours = usage_of(os.getpid())
         assert ours is not None
         waits = {each.name: round(each.slowest_s, 1) for each in self.writers}
+        waits["observer"] = round(self.observer.silent_s, 1)
+        self.observer.silent_s = 0.0
         for each in self.writers:
             each.slowest_s = 0.0
         print(

@@ -24,6 +24,8 @@ def value_of(name: str, number: int, size: int) -> bytes:
 class Observer(threading.Thread):
     """A consumer. ``wrong``: what should not be; ``records``: so many were read.
 
+    ``silent_s``: the longest time without a record since it was last set to 0.
+
     Each name's numbers must come in order, each once and none left out, where its
     acknowledgement said (I23), and offsets must rise.
     """
@@ -40,6 +42,7 @@ class Observer(threading.Thread):
         self._told: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._end: int | None = None
+        self._read_at, self.silent_s = time.monotonic(), 0.0
 
     def acknowledged(self, name: str, first: int, offsets: Iterable[int]) -> None:
         """Note that the records of ``name`` from number ``first`` on were acknowledged there."""
@@ -81,12 +84,17 @@ class Observer(threading.Thread):
                 self._complain(f"{key} at {record.offset} has other bytes")
             self._next[key[0]], self.last_offset = key[1] + 1, record.offset
             self.records += 1
+            self._note_time()
             with self._lock:
                 told = self._told.pop(key, None)
                 if told is None:
                     self._read[key] = record.offset
                 elif told != record.offset:
                     self._complain(f"{key}: told {told}, read at {record.offset}")
+
+    def _note_time(self) -> None:
+        now = time.monotonic()
+        self.silent_s, self._read_at = max(self.silent_s, now - self._read_at), now
 
     def finish(self, end_offset: int, timeout_s: float) -> None:
         """Read up to the end; each record must have its acknowledgement and the other way round."""
