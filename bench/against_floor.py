@@ -89,6 +89,11 @@ ROWS = (
         "one outstanding 100 B, a busy loop beside", 100, "majority", {P50: 1.3},
         mode="latency", busy=1,
     ),
+    Row("100 B, durable, two busy loops beside", 100, "majority", {RATE: 0.70}, busy=2),
+    Row(
+        "one outstanding 100 B, two busy loops beside", 100, "majority", {P50: 1.3},
+        mode="latency", busy=2,
+    ),
     Row(
         "1 KiB like JSON, zstd, durable", 1024, "majority", {RATE: 1.5},
         more=("--compression", "zstd", "--values", "json"),
