@@ -36,10 +36,13 @@ cdef class Idle:
     cdef int epoll_fd
     cdef kf_stay_awake *awake                # NULL: processors may halt
     cdef uint64_t keep_ns          # for so long after something was in flight
+    cdef uint64_t pause_ns, pause_until_ns  # no spinning till then, after a long yield
+    cdef readonly uint64_t long_yields
 
     cpdef keep_awake(self)
     cpdef list poll(self)
     cpdef list spin(self, int spin_us, bint for_sockets=*)
     cpdef list sleep(self, int timeout_ms)
     cdef bint _news(self) noexcept nogil
+    cdef void _pause_spinning(self, uint64_t now_ns) noexcept nogil
     cdef list _list(self, epoll_event *events, int ready)

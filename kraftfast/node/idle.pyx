@@ -35,9 +35,19 @@ cdef enum:
     PIPE_READ_BYTES = 4096
     EPOLL_EVERY = 32   # spins between looks at sockets: a system call, rings are none
 
+# A yield that took LONG_YIELD_NS gave a whole time slice to a process with work of its own. Then
+# the loop does not yield for a while: the kernel prefers a thread that wakes to one that runs, and
+# one that yields comes behind all. The pause doubles, up to the maximum, if the next long yield
+# comes within its length.
+cdef enum:
+    LONG_YIELD_NS = 2_000_000
+    PAUSE_NS_MIN = 5_000_000
+    PAUSE_NS_MAX = 320_000_000
+
 
 cdef class Idle:
-    """Watches rings, the flusher and descriptors. It counts ``sleeps``, and ``idle_ns`` in them."""
+    """Watches rings, the flusher and descriptors. It counts ``sleeps``, ``idle_ns`` in them,
+    and ``long_yields``, which another process used."""
 
     def __init__(self, Doorbell bell, size_t flusher):
         self.bell = bell
@@ -117,19 +127,31 @@ cdef class Idle:
             ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
         return self._list(events, ready)
 
+    cdef void _pause_spinning(self, uint64_t now_ns) noexcept nogil:
+        """Note a long yield that ended now."""
+        if now_ns > self.pause_until_ns + self.pause_ns + LONG_YIELD_NS:
+            self.pause_ns = PAUSE_NS_MIN
+        else:
+            self.pause_ns = min(2 * self.pause_ns, PAUSE_NS_MAX)
+        self.pause_until_ns = now_ns + self.pause_ns
+        self.long_yields += 1
+
     cpdef list spin(self, int spin_us, bint for_sockets=False):
-        """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened.
+        """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened, or the
+        processor is needed by others: sleep.
 
         ``for_sockets``: news comes by sockets. A yield may last as long as what others do.
 
         Else the [(fd, events)] that are ready; an empty list means a ring or the flusher.
         """
-        cdef uint64_t until
+        cdef uint64_t now_ns = kf_now_ns(), before_ns
+        cdef uint64_t until = now_ns + <uint64_t>spin_us * 1000
         cdef int i = 0, ready = 0
         cdef bint news = False
         cdef epoll_event events[EVENTS_MAX]
+        if now_ns < self.pause_until_ns:
+            return None
         with nogil:
-            until = kf_now_ns() + <uint64_t>spin_us * 1000
             while True:
                 news = self._news()
                 if news:
@@ -139,9 +161,13 @@ cdef class Idle:
                     ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
                     if ready > 0:
                         break
-                if kf_now_ns() >= until:
+                before_ns = kf_now_ns()
+                if before_ns >= until:
                     break
                 sched_yield()
+                now_ns = kf_now_ns()
+                if now_ns - before_ns >= LONG_YIELD_NS:
+                    self._pause_spinning(now_ns)
             self.woke_ns = kf_now_ns()
         if not news and ready <= 0:
             return None
