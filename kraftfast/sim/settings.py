@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import log
 from random import Random
 from typing import Any
 
@@ -108,7 +109,7 @@ class Delays:
         """Return one duration, at least 1."""
         if random.random() < self.spike_share:
             return random.randint(1, self.spike_us)
-        return 1 + int(random.expovariate(1.0) * self.short_us)
+        return 1 + int(-log(1.0 - random.random()) * self.short_us)  # random.expovariate(1.0)
 
 
 @dataclass(frozen=True, slots=True)

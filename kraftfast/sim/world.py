@@ -472,6 +472,7 @@ def run_seed(
     began = time.perf_counter()
     collects = gc.isenabled()
     gc.disable()  # ``_collect``
+    gc.freeze()  # what was there before is no part of the run, and not looked through each time
     world = World(seed, settings, tracer)
     violation = where = ""
     try:
@@ -494,6 +495,7 @@ def run_seed(
     }
     del world
     gc.collect()  # its disks are large, and few objects: the collector would let them pile up
+    gc.unfreeze()
     if collects:
         gc.enable()
     return result

@@ -277,9 +277,10 @@ class ClientSocket(Stream):
         return bytes(room[: self.recv_into(room)])
 
     def sendall(self, data: bytes, _flags: int = 0) -> None:
-        while data:
+        rest = memoryview(data)  # a slice of it copies nothing, and requests can be large
+        while rest:
             try:
-                data = data[self.sendmsg([data]) :]
+                rest = rest[self.sendmsg([rest]) :]
             except BlockingIOError:
                 self._wait(select.EPOLLOUT)
 
