@@ -9,10 +9,10 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
+from kraftfast.sim.chance import Chance
 from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Reader, Told
 from kraftfast.sim.clients.consumer import Consumer
 from kraftfast.sim.clients.filling import FillingProducer
@@ -81,7 +81,7 @@ class World(Settling):
         self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
     ) -> None:
         self.seed, self.settings, self.tracer = seed, settings, tracer
-        self.random = Random(seed)
+        self.random = Chance(seed)
         self.now_us = 0
         self.cluster_id = "sim-cluster"
         self.counts = Counter()

@@ -30,6 +30,8 @@ RETRY_US = 20_000
 TOLD_US_MAX = 2_000
 """The end of a process is known everywhere so much later, at most."""
 BACKLOG = 128
+OWN_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""All simulated processes are one, and what is shared by none takes the kernel half the time."""
 
 
 class Sleeper(Protocol):
@@ -104,7 +106,7 @@ class SimMemoryFile(Passed):
 
     def __init__(self, files: Files, size: int, memory: mmap.mmap | None = None) -> None:
         super().__init__(files)
-        self.memory = mmap.mmap(-1, size) if memory is None else memory
+        self.memory = mmap.mmap(-1, size, flags=OWN_MEMORY) if memory is None else memory
 
     def passed_to(self, files: Files) -> SimMemoryFile:
         return SimMemoryFile(files, len(self.memory), self.memory)

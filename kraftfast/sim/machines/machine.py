@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast import limits
@@ -16,6 +15,7 @@ from kraftfast.log.small_files.directory import (
     read_meta,
 )
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.sim.chance import Chance
 from kraftfast.sim.machines.clock import Clock
 from kraftfast.sim.machines.disk import SimDisk
 from kraftfast.sim.machines.quorum_disk import QUORUM
@@ -137,7 +137,7 @@ class Machine:
     def format(self, bootstrap: VoterSet | None = None) -> None:
         """Give it a fresh disk with a fresh directory on it, under a new directory id."""
         self.formats += 1
-        self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
+        self.disk = SimDisk(Chance(self.world.random.getrandbits(64)))
         self.key = self.key_of(self.formats)
         self.bootstrap = bootstrap
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
@@ -153,7 +153,7 @@ class Machine:
         if keeps_files:
             self.disk.unlink(os.path.join(self.path, META))
         else:
-            self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
+            self.disk = SimDisk(Chance(self.world.random.getrandbits(64)))
             self.disk.make_directory(os.path.dirname(self.path))
         self.bootstrap = None
         self.rotten, self.damaged_end = False, -1

@@ -18,33 +18,11 @@ from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.record.judge cimport *
 from kraftfast.record.shapes import FAULT_TEXTS
-
-cdef extern from "sys/mman.h":
-    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t length)
-    enum:
-        PROT_READ
-        PROT_WRITE
-        MAP_PRIVATE
-        MAP_ANONYMOUS
-        MAP_NORESERVE
-    void *MAP_FAILED
+from kraftfast.sim.machines.page_memory cimport give_back, note_held, zeros
 
 cdef enum:
     PAGE = 4096
     SECTOR = 512
-
-
-cdef uint8_t *zeros(size_t size) except NULL:
-    """Return zeros that take memory only where they are touched, given back at once by ``munmap``.
-
-    ``calloc`` would not do: what was freed once it hands out again, and touches all of it.
-    """
-    cdef void *found = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-    if found == MAP_FAILED:
-        raise MemoryError("simulated file")
-    return <uint8_t *>found
 
 
 cdef inline uint64_t pages_in(uint64_t size) noexcept:
@@ -72,6 +50,7 @@ cdef class PagedFile:
     cdef uint8_t *stable                # what is on the disk
     cdef uint8_t *allocated             # one byte a page: it has a block
     cdef uint8_t *touched               # one byte a page: it has had one, in either image
+    cdef uint8_t *held                  # one byte a page: see ``look``
     cdef dict given_up                  # page -> bytes: its write failed, and it counts as clean
     cdef dict syncing                   # page -> bytes as they were when the sync began
 
@@ -80,30 +59,34 @@ cdef class PagedFile:
         self.cache, self.stable = zeros(self.room), zeros(self.room)
         self.allocated = <uint8_t *>calloc(self.room // PAGE, 1)
         self.touched = <uint8_t *>calloc(self.room // PAGE, 1)
-        if not (self.allocated and self.touched):
+        self.held = <uint8_t *>calloc(self.room // PAGE, 1)
+        if not (self.allocated and self.touched and self.held):
             raise MemoryError("simulated file")
         self.resizes = []
         self.given_up, self.syncing = {}, {}
 
     def __dealloc__(self):
         if self.cache != NULL:
-            munmap(self.cache, self.room)
+            give_back(self.cache, self.room)
         if self.stable != NULL:
-            munmap(self.stable, self.room)
+            give_back(self.stable, self.room)
         free(self.allocated)
         free(self.touched)
+        free(self.held)
 
     # --- pages --------------------------------------------------------------------------------
+
+    cdef look(self, uint64_t pages):
+        """Note which of the first pages may hold something: the others are zero in both images."""
+        memset(self.held, 0, pages)
+        note_held(self.cache, pages, self.held)
+        note_held(self.stable, pages, self.held)
 
     cdef bint differs(self, uint64_t page):
         return memcmp(self.cache + page * PAGE, self.stable + page * PAGE, PAGE) != 0
 
     cdef bytes copy_of(self, uint64_t page):
         return (<const uint8_t *>self.cache)[page * PAGE:(page + 1) * PAGE]
-
-    cdef list touched_pages(self):
-        cdef uint64_t page
-        return [page for page in range(self.room // PAGE) if self.touched[page]]
 
     cdef put(self, uint64_t page, bytes content):
         memcpy(self.stable + page * PAGE, <const uint8_t *>content, PAGE)
@@ -121,8 +104,9 @@ cdef class PagedFile:
         """Return the pages that are not on the disk and that the kernel knows to be dirty."""
         cdef uint64_t page
         found = []
+        self.look(pages_in(self.size))
         for page in range(pages_in(self.size)):
-            if self.touched[page] and self.differs(page) and not (
+            if self.touched[page] and self.held[page] and self.differs(page) and not (
                 page in self.given_up and self.given_up[page] == self.copy_of(page)
             ):
                 found.append(page)
@@ -140,13 +124,17 @@ cdef class PagedFile:
 
     def blocks(self) -> int:
         """Return how many pages have a block."""
-        cdef uint64_t page
-        return sum(1 for page in range(self.room // PAGE) if self.allocated[page])
+        cdef uint64_t page, found = 0
+        for page in range(self.room // PAGE):
+            found += self.allocated[page]
+        return found
 
     def blocks_missing(self, uint64_t start, uint64_t end) -> int:
         """Return how many blocks [start, end) still needs."""
-        cdef uint64_t page
-        return sum(1 for page in range(start // PAGE, pages_in(end)) if not self.allocated[page])
+        cdef uint64_t page, found = 0
+        for page in range(start // PAGE, pages_in(end)):
+            found += not self.allocated[page]
+        return found
 
     def allocate(self, uint64_t start, uint64_t end):
         """Give [start, end) its blocks."""
@@ -156,7 +144,8 @@ cdef class PagedFile:
     def zero(self, uint64_t start, uint64_t end):
         """Write zeros, as the nursery does."""
         assert start <= end <= self.size
-        memset(self.cache + start, 0, end - start)
+        self.look(pages_in(end))
+        self.wipe(self.cache, start, end)
 
     def flip(self, uint64_t position, int bit):
         """Bit rot: one bit differs, on the disk and for its readers."""
@@ -179,11 +168,16 @@ cdef class PagedFile:
 
     cdef clear(self, uint8_t *image, uint64_t size):
         """Clear everything from ``size`` on; pages that never had a block are zero already."""
-        cdef uint64_t page, start
-        for page in range(size // PAGE, self.room // PAGE):
-            if self.touched[page]:
-                start = max(page * PAGE, size)
-                memset(image + start, 0, (page + 1) * PAGE - start)
+        self.look(self.room // PAGE)
+        self.wipe(image, size, self.room)
+
+    cdef wipe(self, uint8_t *image, uint64_t start, uint64_t end):
+        """Clear [start, end) of an image, after a ``look``: what nobody stored into is zero."""
+        cdef uint64_t page, first, last
+        for page in range(start // PAGE, pages_in(end)):
+            if self.held[page]:
+                first, last = max(page * PAGE, start), min((page + 1) * PAGE, end)
+                memset(image + first, 0, last - first)
 
     cdef free_blocks(self, uint64_t size):
         cdef uint64_t first = pages_in(size)
@@ -283,9 +277,12 @@ cdef class PagedFile:
     def drop_cache(self):
         """Drop the cache: what processes see is what is on the disk again."""
         cdef uint64_t page
-        for page in self.touched_pages():
-            memcpy(self.cache + page * PAGE, self.stable + page * PAGE, PAGE)
-            self.allocated[page] = 1
+        self.look(self.room // PAGE)
+        for page in range(self.room // PAGE):
+            if self.touched[page]:
+                self.allocated[page] = 1
+                if self.held[page]:
+                    memcpy(self.cache + page * PAGE, self.stable + page * PAGE, PAGE)
         self.size = self.stable_size
         self.free_blocks(self.size)
         self.resizes.clear()

@@ -70,8 +70,11 @@ class Settling:
 
     def is_settled(self) -> bool:
         """Return whether one replica leads, and all that can have everything, and know it."""
+        for producer in self.producers:  # asked after each event
+            if not producer.is_idle:
+                return False
         leader = self.leader()
-        if leader is None or not all(producer.is_idle for producer in self.producers):
+        if leader is None:
             return False
         end = leader.log.end_offset
         for machine in self.machines:
