@@ -10,6 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
+from kraftfast.sim.swarm import thinned
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -155,6 +156,8 @@ class Settings:
     values_max: int = 3
     named: int = 0
     """How many others have names, and ask how far they came whenever they begin."""
+    answer_ms: int = 3_000
+    """How long those wait for that answer before they ask again."""
     filling: int = 0
     """How many others have records that look like a page of the log."""
     consumers: int = 0
@@ -192,6 +195,8 @@ class Settings:
     fault_every_ms: float = 250.0
     chaos_ms: int = 4_000
     settle_ms: int = 60_000
+    stuck_ms: int = 0
+    """How long a quorum is stuck by design before its run ends; 0: as long as it may settle."""
     idle_ms: int = 2_000
     leave_broken: bool = True
     """Whether a minority may stay broken when the rest is healed."""
@@ -278,9 +283,12 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
-            if seed >= OPERATED_FROM and of_seed.get("supervised"):
-                overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
-            return replace(chosen, **of_seed)._shortened(**overrides)
+            drawn, cut = replace(chosen, **of_seed), {}
+            if seed >= OPERATED_FROM and drawn.supervised:
+                cut["chaos_ms"] = SUPERVISED_CHAOS_MS
+            if reach:
+                cut |= thinned(seed, drawn.as_dict())
+            return drawn._shortened(**(cut | overrides))
         return replace(chosen, **(of_seed | plan | overrides))
 
     def _drawn_apart(self, seed: int, reach: bool) -> dict[str, Any]:

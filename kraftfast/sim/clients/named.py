@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
     from kraftfast.sim.world import World
 
-ANSWER_MS = 3_000
 AGAIN_MS = 50
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
@@ -61,7 +60,7 @@ class NamedProducer(IdempotentProducer):
         running = [each.process for each in self.world.machines if each.process is not None]
         self._questions += 1
         number = self._question = self._questions
-        self.world.later(ANSWER_MS * 1000, self._ask_again, number)
+        self.world.later(self.world.settings.answer_ms * 1000, self._ask_again, number)
         if running:
             target = self.world.leader() or self.world.random.choice(running)
             target.enter(self._ask, target, number)
