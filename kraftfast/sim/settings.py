@@ -10,7 +10,13 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
-from kraftfast.sim.swarm import thinned
+from kraftfast.sim.swarm import (
+    SHORT_ANSWER_MS,
+    SWARM_FROM,
+    THINNED_FROM,
+    staying_away,
+    thinned,
+)
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -157,7 +163,9 @@ class Settings:
     named: int = 0
     """How many others have names, and ask how far they came whenever they begin."""
     answer_ms: int = 3_000
-    """How long those wait for that answer before they ask again."""
+    """How long one with a name waits to be told how far it came, and then asks again."""
+    silence_ms: int = 2_000
+    """How long one that tries again waits for an answer before it does."""
     filling: int = 0
     """How many others have records that look like a page of the log."""
     consumers: int = 0
@@ -283,6 +291,9 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
+            if THINNED_FROM <= seed < SWARM_FROM:
+                of_seed |= staying_away(seed, of_seed)
+                of_seed |= dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
             drawn, cut = replace(chosen, **of_seed), {}
             if seed >= OPERATED_FROM and drawn.supervised:
                 cut["chaos_ms"] = SUPERVISED_CHAOS_MS

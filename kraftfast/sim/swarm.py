@@ -9,8 +9,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
+"""The first seed whose short run has fewer clients, and how soon its producers ask again."""
+THINNED = (
+    "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
+    "real_admins", "local_producers", "local_named", "local_admins", "local_askers", "supervised",
+    "real_consumers", "local_consumers", "local_watchers", "strangers", "local_strangers", "user",
+    "async_producers",
+)  # fmt: skip
 SWARM_FROM = 60_000
-"""The first seed whose short run is such a one."""
+"""The first seed whose short run has few kinds of clients, and ends where nothing can come."""
 CLIENTS = (
     "real_producers",
     "real_named",
@@ -34,6 +42,14 @@ AT_A_TIME = (1, 2, 2, 3)
 PRODUCERS, APPEND_EVERY_MS = (1, 2, 2, 3), (8.0, 16.0, 30.0)
 """Appends are a third of all events; what befalls the quorum befalls it in less of a crowd, too."""
 SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
+
+
+def staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return what is not in a short run after all, as it is without: more seeds are run instead."""
+    random = Random(seed * 2 + 1 + (1 << 63))
+    share = random.choice((0.5, 0.75, 1.0))
+    gone = [each for each in THINNED if random.random() > share]
+    return {each: type(drawn[each])() for each in gone if each in drawn}
 
 
 def thinned(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:

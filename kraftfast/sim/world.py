@@ -164,11 +164,8 @@ class World(Settling):
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass; ends early, with True, once ``until`` holds after an event."""
-        end_us, queue, next_event = (
-            self.now_us + int(duration_ms * 1000),
-            self._queue,
-            heapq.heappop,
-        )
+        end_us = self.now_us + int(duration_ms * 1000)
+        queue, next_event = self._queue, heapq.heappop
         while queue and queue[0][0] <= end_us:
             due_us, _, call, arguments = next_event(queue)
             if due_us > self.now_us:

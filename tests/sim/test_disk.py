@@ -7,6 +7,7 @@ none.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, cast
@@ -22,7 +23,7 @@ from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 from tests.sim.kit import NothingIsLeft
 
 SEEDS = 200
-PAGES = 8
+PAGES, LARGE = 8, 2_500
 OLD, NEW = b"o" * PAGE_BYTES, b"n" * PAGE_BYTES
 
 
@@ -202,6 +203,55 @@ def test_a_store_into_a_hole_is_noticed() -> None:
     assert paged.unallocated_stores() == 0
     store(file, 1, NEW)
     assert paged.unallocated_stores() == 1
+
+
+def large_file() -> tuple[PagedFile, SimSegmentFile]:
+    """A file of more pages than are asked for at once, all of them reserved, none stored into."""
+    disk = next(disks())
+    file = disk.create_segment("/d/s", LARGE * PAGE_BYTES)
+    disk.reserve_file(file.fd, "/d/s", 0, LARGE * PAGE_BYTES)
+    paged = disk.paged_file("/d/s")
+    assert paged is not None and not paged.dirty_pages()
+    return paged, file
+
+
+def test_each_store_is_seen_wherever_it_goes() -> None:
+    """Only pages that the kernel has are looked at: no store may escape that."""
+    paged, file = large_file()
+    random = Random(1)
+    for content in range(1, 51):
+        wanted = sorted(random.sample(range(LARGE), random.randint(1, 20)))
+        for page in wanted:
+            store(file, page, bytes([content]) * PAGE_BYTES)
+        assert paged.dirty_pages() == wanted
+        file.sync()
+        assert not paged.dirty_pages()
+
+
+def test_a_store_is_seen_in_the_process_that_made_it() -> None:
+    """Workers of a sweep are forks: what the kernel says of their parent's pages is another's."""
+    paged, file = large_file()
+    pid = os.fork()
+    if pid == 0:
+        store(file, LARGE - 1, NEW)
+        os._exit(0 if paged.dirty_pages() == [LARGE - 1] else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert not paged.dirty_pages()
+
+
+def test_what_is_cut_off_or_zeroed_reads_as_zeros() -> None:
+    paged, file = large_file()
+    disk, zeros = file.disk, bytes(PAGE_BYTES)
+    for page in (0, 1, LARGE - 1):
+        store(file, page, NEW)
+    file.sync()
+    disk.zero_file(file.fd, "/d/s", PAGE_BYTES // 2, PAGE_BYTES * 2)
+    assert (
+        paged.read(0, PAGE_BYTES * 2) == NEW[: PAGE_BYTES // 2] + zeros[PAGE_BYTES // 2 :] + zeros
+    )
+    file.resize(PAGE_BYTES)
+    file.resize(LARGE * PAGE_BYTES)
+    assert paged.read((LARGE - 1) * PAGE_BYTES, LARGE * PAGE_BYTES) == zeros
 
 
 # --- names ------------------------------------------------------------------------------------

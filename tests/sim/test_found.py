@@ -247,3 +247,9 @@ def test_a_dead_program_starts_no_thread_in_the_next_one() -> None:
     descriptors that were of other files there."""
     result = run_seed(45_275, Settings.of_seed(45_275, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_thread_that_ends_later_than_its_event_loop_ends_no_run() -> None:
+    """Of the simulator: what ran in an executor told a loop that was closed meanwhile."""
+    result = run_seed(47_264, Settings.of_seed(47_264, short=True))
+    assert result["ok"], result["violation"]

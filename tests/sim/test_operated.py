@@ -10,12 +10,14 @@ import pytest
 
 from kraftfast.core.messages import UpdateFeaturesRequest
 from kraftfast.errors import Closed, ErrorCode, KraftfastError
+from kraftfast.sim.chance import Chance
 from kraftfast.sim.clients import operating
 from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.operating import OperatorByAdmin
 from kraftfast.sim.clients.supervising_more import SupervisingMore
 from kraftfast.sim.machines.quorum_disk import MadeDisk
-from kraftfast.sim.settings import OPERATED_FROM, Settings
+from kraftfast.sim.settings import OPERATED_FROM, Delays, Settings
+from kraftfast.sim.swarm import THINNED, THINNED_FROM
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
 from tests.sim.steps import add, begun, dynamic, ids
@@ -167,6 +169,34 @@ def test_equal_seeds_are_equal_runs() -> None:
         assert one["ok"], one["violation"]
         assert (one["digest"], one["events"]) == (other["digest"], other["events"])
     assert len(wanted) == 2
+
+
+def test_short_runs_have_fewer_clients_from_a_seed_on() -> None:
+    """Each kind of client is in some of them, and long runs and older seeds are what they were."""
+    seeds = range(THINNED_FROM, THINNED_FROM + 300)
+    short = [Settings.of_seed(each, short=True) for each in seeds]
+    long = [Settings.of_seed(each) for each in seeds]
+    for name in THINNED:
+        here, there = (sum(bool(getattr(each, name)) for each in some) for some in (short, long))
+        assert 0 < here < max(there, 300)
+    assert {each.answer_ms for each in short} == {each.silence_ms for each in short} == {200}
+    before = Settings.of_seed(THINNED_FROM - 1, short=True)
+    assert (before.answer_ms, before.silence_ms) == (3_000, 2_000)
+    assert {each.answer_ms for each in long} == {3_000}
+
+
+def test_draws_are_those_of_random() -> None:
+    one, other = Chance(5), Random(5)
+    for _ in range(2_000):
+        first = one.randint(-5, 1_000)
+        last = first + one.randint(0, 1 << 40)
+        assert first == other.randint(-5, 1_000) and last == first + other.randint(0, 1 << 40)
+        assert one.randint(first, last) == other.randint(first, last)
+        assert one.random() == other.random() and one.choice("abc") == other.choice("abc")
+        drawn, _ = Delays(spike_share=0.0).draw(one), other.random()  # which asks for a spike
+        assert drawn == 1 + int(other.expovariate(1.0) * 300)
+    with pytest.raises(ValueError):
+        one.randint(2, 1)
 
 
 @pytest.mark.parametrize("power", [False, True])

@@ -16,7 +16,7 @@ def kinds(settings: Settings) -> set[str]:
 def test_seeds_before_are_the_runs_that_they_were() -> None:
     before = [Settings.of_seed(each, short=True) for each in range(SWARM_FROM - 100, SWARM_FROM)]
     assert max(len(kinds(each)) for each in before) > max(AT_A_TIME)
-    assert {(each.answer_ms, each.stuck_ms, each.producers) for each in before} == {(3_000, 0, 3)}
+    assert {(each.stuck_ms, each.producers) for each in before} == {(0, 3)}
     long = Settings.of_seed(SWARM_FROM)
     assert (long.answer_ms, long.stuck_ms, long.producers) == (3_000, 0, 3)
 

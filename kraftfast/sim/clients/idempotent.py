@@ -22,8 +22,6 @@ IN_FLIGHT_MAX = 5
 PENDING_MAX = 20
 PRODUCER_ID = 1_000
 RETRY_MS = 40
-SILENCE_MS = 2_000
-"""An attempt without an answer by then is given up, and made again elsewhere."""
 
 
 class Batch:
@@ -121,6 +119,7 @@ class IdempotentProducer(Producer):
                 return
             target = self.world.random.choice(running)
         self.leader_id, self._target = target.id, target
+        world = self.world
         while self.sent < min(len(self.pending), IN_FLIGHT_MAX):
             attempt = Attempt(self, self.pending[self.sent])
             self.sent += 1
@@ -129,7 +128,7 @@ class IdempotentProducer(Producer):
                 self._handed_us, self.world.now_us + self.world.random.randint(1, 500)
             )
             self.world.at(self._handed_us, self._hand_over, target, attempt)
-            self.world.later(SILENCE_MS * 1000, self._give_up, attempt)
+            self.world.later(world.settings.silence_ms * 1000, self._give_up, attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
         if not attempt.outcome and attempt.generation == self.generation:

@@ -1,6 +1,6 @@
 """Memory of simulated files, and what the kernel knows of it.
 
-A simulated file has room for megabytes and hold some pages: to touch the others, even to read
+A simulated file has room for megabytes and holds a few pages: to touch the others, even to read
 their zeros, costs a page fault each.
 """
 
