@@ -13,7 +13,7 @@ THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
 """The first seed whose short run has fewer clients, and how soon its producers ask again."""
 THINNED = (
     "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
-    "real_admins", "local_producers", "local_named", "local_admins", "local_askers", "supervised",
+    "real_admins", "local_producers", "local_named", "local_admins", "local_askers",
     "real_consumers", "local_consumers", "local_watchers", "strangers", "local_strangers", "user",
     "async_producers",
 )  # fmt: skip
