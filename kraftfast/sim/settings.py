@@ -10,13 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
-from kraftfast.sim.swarm import (
-    SHORT_ANSWER_MS,
-    SWARM_FROM,
-    THINNED_FROM,
-    staying_away,
-    thinned,
-)
+from kraftfast.sim.swarm import staying_away, thinned
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -291,9 +285,7 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
-            if THINNED_FROM <= seed < SWARM_FROM:
-                of_seed |= staying_away(seed, of_seed)
-                of_seed |= dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
+            of_seed |= staying_away(seed, of_seed)
             drawn, cut = replace(chosen, **of_seed), {}
             if seed >= OPERATED_FROM and drawn.supervised:
                 cut["chaos_ms"] = SUPERVISED_CHAOS_MS

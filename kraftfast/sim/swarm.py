@@ -46,10 +46,13 @@ SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
 
 def staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return what is not in a short run after all, as it is without: more seeds are run instead."""
+    if not THINNED_FROM <= seed < SWARM_FROM:
+        return {}
     random = Random(seed * 2 + 1 + (1 << 63))
     share = random.choice((0.5, 0.75, 1.0))
     gone = [each for each in THINNED if random.random() > share]
-    return {each: type(drawn[each])() for each in gone if each in drawn}
+    without = {each: type(drawn[each])() for each in gone if each in drawn}
+    return without | dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
 
 
 def thinned(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
