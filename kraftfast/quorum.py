@@ -255,7 +255,7 @@ class LocalQuorum(QuorumOfThisHost):
         while True:
             self._refuse_minority(self.faults)
             for id in sorted(self.directories, key=lambda id: id != leader):
-                status = self._status_if_any(id)
+                status = self._status_if_any(id, self._left(deadline) / len(self.directories))
                 if status.get("role") == "leader" and status["high_watermark"] > 0:
                     return id
                 named = status.get("leader_id", NO_NODE)

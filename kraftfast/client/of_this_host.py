@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kraftfast.client.local import Watch
 
 
+STATUS_S, STATUS_S_LEAST = 5.0, 0.01
+"""How long a replica may take to tell its status; less where others are to be asked in time."""
+
+
 @contextmanager
 def _not_for_lack_of_descriptors() -> Iterator[None]:
     """Raise OutOfResources instead of PeerGone where this process is what lacks something."""
@@ -83,12 +87,15 @@ class QuorumOfThisHost(Quorum):
 
         Raises PeerGone, TimedOut, InvalidOption, OutOfResources.
         """
+        return self._status(id, STATUS_S)
+
+    def _status(self, id: int, timeout: float) -> dict[str, Any]:
         with loading():
             from kraftfast.client.local import ask
 
         self._check_open()
         with _not_for_lack_of_descriptors():
-            return ask(self.directories[id], {"kind": "status"}, host=self._host)
+            return ask(self.directories[id], {"kind": "status"}, timeout, self._host)
 
     def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
         """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
@@ -112,9 +119,9 @@ class QuorumOfThisHost(Quorum):
         self._check_open()
         return {id: told for id in list(self.directories) if (told := self._status_if_any(id))}
 
-    def _status_if_any(self, id: int) -> dict[str, Any]:
+    def _status_if_any(self, id: int, timeout: float = STATUS_S) -> dict[str, Any]:
         try:
-            return self.status(id)
+            return self._status(id, min(STATUS_S, max(STATUS_S_LEAST, timeout)))
         except (PeerGone, TimedOut):
             return {}
 

@@ -17,6 +17,8 @@ cdef class LogView:
     cdef public long long flushing_bytes
     cdef public long long flushing_since_ms
     cdef public long long unflushed_bytes
+    cdef public long long held_from
+    cdef public long long held_to
 
     cpdef long long last_epoch(self) except? -2
     cpdef long long durable_end_offset(self) except? -1

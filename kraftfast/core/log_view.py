@@ -36,6 +36,10 @@ class LogView:
     flushing_bytes: int = 0  # what it covers at least
     flushing_since_ms: int = NEVER_MS  # when the oldest record of it was appended
     unflushed_bytes: int = 0  # appended since that flush began, as far as is known
+    # durability=memory: what lies between must be on disk before it is acknowledged; none if the
+    # second is not above the flushed end
+    held_from: int = 0
+    held_to: int = 0
 
     def __post_init__(self) -> None:
         if self.durable_end_offset() == self.end_offset:
@@ -43,7 +47,23 @@ class LogView:
 
     def durable_end_offset(self) -> int:
         """Return what this replica may acknowledge and count itself for (D1, D3)."""
-        return self.end_offset if self.in_memory else self.flushed_end_offset
+        if not self.in_memory:
+            return self.flushed_end_offset
+        if self.held_to <= self.flushed_end_offset:
+            return self.end_offset
+        return max(self.flushed_end_offset, self.held_from)
+
+    def hold(self, from_offset: int) -> None:
+        """Acknowledge nothing from ``from_offset`` to the end before it is on disk (D10).
+
+        For durability=memory, and for what decides who votes: else a power cut on a minority could
+        take a replica back to a voter set that it is the whole of, and it would elect itself.
+        """
+        if not self.in_memory or from_offset >= self.end_offset:
+            return
+        if self.held_to <= self.flushed_end_offset:
+            self.held_from = from_offset
+        self.held_to = self.end_offset
 
     def last_epoch(self) -> int:
         """Return the epoch of the last record, in the log or in the snapshot that the log goes on
@@ -65,6 +85,7 @@ class LogView:
         self.snapshots = [snapshot_id]
         self.trail.truncate_to(0)
         self.start_offset = self.end_offset = self.flushed_end_offset = offset
+        self.held_from = self.held_to = offset
         self.truncations += 1
         self.unflushed_bytes = 0
         self.unflushed_since_ms = NEVER_MS
@@ -130,6 +151,8 @@ class LogView:
         self.end_offset = end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
         self.trail.truncate_to(end_offset)
+        self.held_from = min(self.held_from, end_offset)
+        self.held_to = min(self.held_to, end_offset)
         self.truncations += 1
         if self.flushed_end_offset == end_offset:
             self.unflushed_bytes = 0
@@ -147,3 +170,4 @@ class LogView:
         entries = self.trail.entries
         assert not entries or entries[-1][1] <= self.end_offset
         assert self.flushed_end_offset < self.end_offset or self.unflushed_bytes == 0
+        assert 0 <= self.held_from <= self.held_to <= self.end_offset

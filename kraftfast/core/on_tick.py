@@ -361,8 +361,11 @@ def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
     """Return when the own disk holds up commits for too long: this leader must resign (D13).
 
     The flush is timed, not its records: they waited for the flush before, of a disk that is slow.
+    With durability=memory it is long because of all that the page cache holds, and is awaited only
+    by a change of voters, which the others commit without this disk if they can.
     """
-    if leader.needed_of_others <= 0 or not state.log.flushing:
+    log = state.log
+    if leader.needed_of_others <= 0 or not log.flushing or log.in_memory:
         return NEVER_MS
     return leader.flush_began_ms + state.config.fetch_timeout_ms
 

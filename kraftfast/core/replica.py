@@ -272,6 +272,9 @@ class Replica:
             cluster_id,
             floor_offset,
         )
+        on_disk = max(floor_offset, log.snapshots[-1].offset if log.snapshots else 0)
+        if self._state.history.last_offset >= on_disk:
+            log.hold(flushed_end_offset)  # who votes may not be on this disk yet (D10)
         self._stored = stored or QuorumState()
         self._state.superseded = self._stored.superseded
         self._state.was_voter = self._stored.was_voter

@@ -125,6 +125,9 @@ KINDS = {
     ),
     "replica_stopped": Kind(INFO, "node", "stopped"),
     "worker_ended": Kind(WARNING, "node", "process {pid} ended ({code}) -> it is started again"),
+    "worker_hangs": Kind(
+        WARNING, "node", "process {pid} was killed and does not end: its disk hangs -> left alone"
+    ),
     "worker_waits": Kind(WARNING, "node", "it does not run -> it is tried again: {why}"),
     "worker_restarted": Kind(INFO, "node", "started again as process {pid}"),
     "replica_down": Kind(ERROR, "node", "it cannot run -> it stays down: {why}{advice}"),

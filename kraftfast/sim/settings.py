@@ -92,6 +92,16 @@ LOCAL_CLIENTS_FROM = 10_000
 """The first seed that may have clients on the host of the replicas."""
 OPERATED_FROM = 45_000
 """The first seed in which an operator trims logs, and clients use what few of them do."""
+MIXED_FROM = 45_400
+"""The first seed in which voters change though appends are acknowledged from memory, and some disks
+are always slow."""
+SLOW: dict[str, Any] = {
+    "election_timeout_ms": 300,
+    "fetch_timeout_ms": 900,
+    "request_timeout_ms": 600,
+    "fetch_max_wait_ms": 90,
+}
+"""Times that suit a slow disk: no flush takes as long."""
 SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
 SUPERVISED_CHAOS_MS = 2_000
@@ -314,6 +324,8 @@ class Settings:
             found["faults"] += SCARCE * 3 if chance.random() < 0.3 else ()
             if found.get("snapshots"):
                 found["retention_ms"] = chance.choice((-1, -1, 200, 1_000))
+        if seed >= MIXED_FROM and Random(seed * 2 + 1 + (1 << 63)).random() < 0.1:
+            found |= SLOW | {"disk": Delays(20_000, 400_000, 0.1)}
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         if reach:
@@ -381,7 +393,8 @@ class Settings:
     def _membership_of_seed(self, seed: int) -> dict[str, Any]:
         """Return whether voters change in this run, and how."""
         random = Random(seed * 2 + 1 + (1 << 40))
-        if random.random() < 0.5 or self.durability == "memory":
+        static = self.durability == "memory" and seed < MIXED_FROM
+        if random.random() < 0.5 or static:
             return {}
         share = random.choice((0.4, 0.7, 1.0))
         return {

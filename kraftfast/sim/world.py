@@ -320,6 +320,7 @@ class World(Settling):
         check_kept(self)
         for client in self.producers:
             client.running = False
+        self.operator.running = False  # it asks for what the oracle knows to be safe
         self.survivors = Survivors(self, machines)
         self.oracle = SilentOracle()  # type: ignore[assignment]
 

@@ -277,3 +277,39 @@ def test_a_blocking_call_names_many_too(quorum: ScriptedQuorum) -> None:
         assert late.value.handed_over == 2 and late.value.tickets == [range(2)]
         quorum.mute = False
         assert [producer.wait(ticket, timeout=5) for ticket in late.value.tickets[0]] == [0, 1]
+
+
+def test_a_close_does_not_wait_for_a_larger_ring_that_nobody_gives(quorum: ScriptedQuorum) -> None:
+    async def body(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first")
+        quorum.reachable, quorum.problem = False, NoQuorum("no replica runs")
+        large = asyncio.create_task(producer.append_wait(b"v" * 60_000, timeout=25))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await producer.close(timeout=0.1)
+        assert time.monotonic() - began < 10
+        with pytest.raises(Closed):
+            await large
+
+    run(quorum, body)
+
+
+def test_an_append_waits_no_longer_for_a_larger_ring_than_it_may(quorum: ScriptedQuorum) -> None:
+    """It is made for another one, which was cancelled and might have waited longer."""
+
+    async def body(producer: AsyncProducer) -> None:
+        quorum.mute = True
+        small = asyncio.create_task(producer.append_wait(b"small"))
+        await asyncio.sleep(0.01)
+        patient = asyncio.create_task(producer.append_wait(b"v" * 60_000, timeout=25))
+        await asyncio.sleep(0.01)
+        patient.cancel()
+        began = time.monotonic()
+        with pytest.raises(TimedOut):
+            await producer.append_wait(b"v" * 50_000, timeout=0.1)
+        assert time.monotonic() - began < 10
+        quorum.mute = False
+        await small
+        await producer.append_wait(b"v" * 50_000, timeout=10)
+
+    run(quorum, body)

@@ -23,6 +23,7 @@ from kraftfast.errors import ForeignDirectory, HostUnsupported, OutOfResources, 
 from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.host import KernelProcess
 from kraftfast.node.processes import supervisor, worker
+from kraftfast.node.processes.host import KernelHost
 from kraftfast.node.processes.launching import Launch, Sibling
 from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.supervisor import Supervisor
@@ -395,3 +396,44 @@ def test_a_signal_for_one_that_is_being_added_or_removed_goes_to_nobody() -> Non
     supervisor = Supervisor([])
     supervisor.kill(1)
     supervisor.close()
+
+
+class Stuck(Sibling):
+    """A process in a call of the kernel that hangs: a kill comes after it."""
+
+    def poll(self) -> int | None:
+        return None
+
+    def kill(self) -> None:
+        pass
+
+
+def test_a_process_that_no_kill_ends_is_waited_for_no_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its disk hangs. The close of a quorum waited for ever."""
+    monkeypatch.setattr("kraftfast.node.processes.ending.KILLED_S_MAX", 0.05)
+    found, told = Supervisor([NodeConfig(1, "one", [])]), list[str]()
+    note = staticmethod(lambda event, *_, **_fields: told.append(event))
+    monkeypatch.setattr(KernelHost, "tell", note)
+    worker = found.workers[1]
+    worker.sock, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker.process = Stuck(os.getpid())
+    closing = threading.Thread(target=lambda: found.close(0.1), daemon=True)
+    closing.start()
+    closing.join(TIMEOUT_S)
+    assert not closing.is_alive() and worker.process is None
+    assert told == ["worker_hangs"]
+    far.close()
+
+
+def test_a_replica_that_hangs_does_not_take_all_the_time_to_find_a_leader(tmp_path: Path) -> None:
+    """It was asked for 5 s, and then the time was over, though two others had a leader."""
+    with LocalQuorum(tmp_path / "q", 3, **SMALL) as quorum:
+        if quorum.wait_leader(TIMEOUT_S) != 3:
+            quorum.transfer(3, timeout=TIMEOUT_S)
+        quorum.kill(1, signal.SIGSTOP)
+        try:
+            assert quorum.wait_leader(3.0) == 3
+        finally:
+            quorum.kill(1, signal.SIGCONT)

@@ -280,6 +280,29 @@ def leadership_is_handed_over(seed: int) -> None:
     quorum.finish()
 
 
+# --- durability=memory ---------------------------------------------------------------------------
+
+
+def a_power_cut_takes_nobody_back_to_the_voters_of_before(seed: int) -> None:
+    """D10: one of three loses its memory. It was the only voter once, and is not now."""
+    quorum = dynamic(seed, voters=1, observers=2, durability="memory")
+    begun(quorum)
+    quorum.world.machine(1).disk.write_back(1.0)
+    quorum.world.nemesis.running = False  # no disk writes on its own account from now on
+    for id in (2, 3):
+        accepted(quorum, lambda: add(quorum, id))  # noqa: B023
+    quorum.reach(quorum.highest() + 10)
+    quorum.stop(1, "bare power")
+    quorum.wait(lambda: quorum.leader() in (2, 3))
+    quorum.reach(quorum.highest() + 10, (2, 3))
+    quorum.isolate(1)
+    quorum.restart(1)
+    quorum.world.run(2_000)
+    assert quorum.leader() in (2, 3)
+    quorum.heal()
+    quorum.finish()
+
+
 SCENARIOS = [
     observers_count_for_nothing,
     a_new_voter_counts_from_its_record_on,
@@ -296,4 +319,5 @@ SCENARIOS = [
     static_voters_go_into_the_log,
     voters_move,
     leadership_is_handed_over,
+    a_power_cut_takes_nobody_back_to_the_voters_of_before,
 ]

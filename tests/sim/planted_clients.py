@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from kraftfast.core.events import TransferRequested
 from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.errors import ErrorCode
+from kraftfast.node.failures import Unanswered
 from kraftfast.node.tcp.partition_leader import PartitionLeader
 from kraftfast.node.tcp.producer_ids import Granted
 from kraftfast.record import pure
@@ -17,7 +19,7 @@ from kraftfast.sim.clients.idempotent import Attempt, Batch, IdempotentProducer
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles import history
-from kraftfast.types import NO_OFFSET
+from kraftfast.types import NO_NODE, NO_OFFSET
 from tests.sim.planting import Scene, plant
 from tests.sim.steps import NEVER_ENDS
 
@@ -285,6 +287,18 @@ def consumer_gets_nothing(scene: Scene) -> None:
 @plant("an idle quorum elects")
 def idle_quorum_elects(scene: Scene) -> None:
     scene.world.later(0, scene.leader.enter, scene.leader.resign)
+    scene.world._rest()
+
+
+@plant("an idle quorum hands over again and again")
+def idle_quorum_hands_over_without_end(scene: Scene) -> None:
+    def hand_over() -> None:
+        leader = scene.world.leader()
+        if leader is not None:
+            leader.enter(leader.step, TransferRequested(Unanswered(), NO_NODE))
+        scene.world.later(400_000, hand_over)
+
+    scene.world.later(0, hand_over)
     scene.world._rest()
 
 

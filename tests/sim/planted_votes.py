@@ -330,3 +330,11 @@ def addition_is_done_before_its_commit(scene: Scene) -> None:
 @plant("{} is said to be removed, and {} counts", with_voter_records)
 def removal_is_done_before_its_commit(scene: Scene) -> None:
     told(scene, RemoveRaftVoterRequest(scene.other.machine.key))
+
+
+@plant("D10: {} are committed, which of {} only {} have on disk", with_voter_records)
+def voters_are_committed_from_memory(scene: Scene) -> None:
+    voters = scene.oracle.voters
+    batch = next(each for each in scene.oracle.committed if voters.of(each))
+    scene.patch.setattr(scene.oracle, "is_stable", lambda machine, entry: machine.id == 1)
+    voters.committed_by(batch, voters.latest().voters)

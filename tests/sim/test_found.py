@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_name
 from kraftfast.log.spare import Spare
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.oracles.ending import check_disks
+from kraftfast.sim.settings import Delays
 from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
 from tests.sim.steps import begun, followers, shortened, with_snapshots
@@ -249,7 +251,73 @@ def test_a_dead_program_starts_no_thread_in_the_next_one() -> None:
     assert result["ok"], result["violation"]
 
 
+MEMORY: dict[str, Any] = {
+    "durability": "memory",
+    "kraft_version": 1,
+    "observers": 3,
+    "changes": ("add_voter", "remove_voter", "reassign", "wipe"),
+    "change_every_ms": 150.0,
+}
+
+
+def violated(seed: int, **overrides: Any) -> str:
+    return str(run_seed(seed, Settings.of_seed(seed, **overrides))["violation"])
+
+
+def test_a_majority_stays_certain_where_voters_change_in_memory() -> None:
+    """A plan cut the power of a second voter of three: no quorum survives that (D10)."""
+    assert violated(30_173, **MEMORY) == ""
+
+
+def test_a_consumer_that_rests_may_take_long_for_a_long_log() -> None:
+    assert violated(30_138, **MEMORY) == ""
+
+
+def test_the_only_voter_is_none_that_the_rest_needs() -> None:
+    assert violated(30_008, voters=1, observers=2) == ""
+
+
+@pytest.mark.parametrize("seed", [45_048, 45_108])
+def test_nobody_is_judged_where_a_majority_was_replaced(seed: int) -> None:
+    """Strangers and users compared what they were told with what a silent oracle knew."""
+    assert violated(seed) == ""
+
+
+def test_who_says_a_batch_again_is_told_where_the_first_stands() -> None:
+    """A stranger took a producer id, and sent two batches under one sequence: the second is a
+    duplicate, and is not appended (D22)."""
+    assert violated(45_069) == ""
+
+
+def test_a_leader_that_hands_over_before_a_slow_snapshot_has_a_reason() -> None:
+    """Its disk had been slow, so that its machine took long to write the snapshot before."""
+    slow: dict[str, Any] = {
+        "disk": Delays(60_000, 900_000, 0.2),
+        "snapshots": "machine",
+        "snapshot_bytes": 3_000,
+        "state_bytes": 60_000,
+        "fetch_snapshot_max_bytes": 2_000,
+        "retention_bytes": 4_000,
+        "segment_bytes": 8 * 1024,
+        "observers": 1,
+        "latecomer": True,
+        "append_every_ms": 30.0,
+        "settle_ms": 120_000,
+    }
+    found = run_seed(50_158, Settings.of_seed(50_158, **slow))
+    assert found["ok"], found["violation"]
+    assert found["counts"]["hand-overs of idle quorums"] > 0
+
+
 def test_a_thread_that_ends_later_than_its_event_loop_ends_no_run() -> None:
     """Of the simulator: what ran in an executor told a loop that was closed meanwhile."""
     result = run_seed(47_264, Settings.of_seed(47_264, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
+    """As in asyncio. The simulator's loop raised, and the run was taken for a failed one."""
+    found = Settings.of_seed(950_057, short=True)
+    clients = {"async_producers": "local", "local_producers": 1, "real_producers": 1}
+    result = run_seed(950_057, replace(found, **clients))  # type: ignore[arg-type]
     assert result["ok"], result["violation"]

@@ -90,14 +90,17 @@ def test_a_replica_tells_nothing_of_the_simulators_process() -> None:
     assert status(begun(quorum))["rss_bytes"] == MEMORY_BYTES
 
 
-@pytest.fixture
-def supervised() -> Iterator[Quorum]:
-    made = Quorum(
-        OPERATED_FROM + 2, transport="ring", supervised=True, kraft_version=1, observers=1
-    )
+def made_supervised(seed: int) -> Quorum:
+    made = Quorum(seed, transport="ring", supervised=True, kraft_version=1, observers=1)
     assert isinstance(made.world.supervising, SupervisingMore)
     made.world.supervising.running = False
     begun(made)
+    return made
+
+
+@pytest.fixture
+def supervised() -> Iterator[Quorum]:
+    made = made_supervised(OPERATED_FROM + 2)
     yield made
     made.world.close()
 
@@ -129,11 +132,19 @@ def does(quorum: Quorum, what: str) -> BaseException | None:
 
 
 def test_a_quorum_is_closed_under_its_clients(supervised: Quorum) -> None:
-    """All that waits for it is told, and the next one has everything."""
+    """The next one has everything."""
     assert isinstance(does(supervised, "_close_under"), Closed)
     supervised.world.run(3_000)
-    assert supervised.world.counts["threads whose quorum was closed"]
     supervised.finish()
+
+
+def test_clients_of_a_quorum_that_is_closed_are_told() -> None:
+    """In this seed several of its threads are at work with it."""
+    made = made_supervised(OPERATED_FROM + 6)
+    assert isinstance(does(made, "_close_under"), Closed)
+    made.world.run(3_000)
+    assert made.world.counts["threads whose quorum was closed"]
+    made.world.close()
 
 
 def test_an_observer_is_stopped_and_comes_back(supervised: Quorum) -> None:

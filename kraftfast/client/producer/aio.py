@@ -27,6 +27,7 @@ from typing import Any, Unpack
 from kraftfast import forks
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT
 from kraftfast.client.producer.loop_refs import let_go_in, weakly
+from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.refusals import ends_search
@@ -53,7 +54,7 @@ from kraftfast.errors import (
 )
 from kraftfast.record.builder import Values
 
-ALARM_STEP_S, SEARCH_S, ROOM_S = 0.005, 0.5, 0.05
+ALARM_STEP_S, ROOM_S = 0.005, 0.05
 NO_ROOM = "no room: the quorum does not keep up, or has no majority"
 NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
 
@@ -206,19 +207,19 @@ class AsyncProducer(forks.Unique):
     async def _enlarge(self, record_bytes: int, deadline: float) -> None:
         """Have a sender that takes such a record. Cancelled, the exchange goes on."""
         while self._exchange is not None:  # of an append that was cancelled
-            await asyncio.wait((self._exchange,))
+            await self._wait_room(deadline, False)
         self._exchange = self._loop.create_task(self._exchange_sender(record_bytes, deadline))
         await asyncio.shield(self._exchange)
 
     async def _exchange_sender(self, record_bytes: int, deadline: float) -> None:
-        sender, wished = self.producer.sender, False
+        sender, wished, enlarge = self.producer.sender, False, self.producer.enlarge
         try:
             if sender is not None:
                 sender.hold(True)  # nothing may be under way while it is exchanged
                 while sender.broken is None and (sender.under_way or sender.backlog):
                     wished = await self._wait_room(deadline, wished)
             self._unwatch()  # before a thread closes it
-            await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
+            await in_steps(self._now, self._check_open, deadline, enlarge, record_bytes)
         finally:
             self._exchange = None
             if sender is not None:
@@ -343,8 +344,7 @@ class AsyncProducer(forks.Unique):
     def _end_turn(self) -> None:
         """Send together what was appended in this turn of the loop."""
         self._turn_ends = False
-        sender = self.producer.sender
-        if sender is not None:
+        if (sender := self.producer.sender) is not None:
             sender.seal()
             self._watch()
 

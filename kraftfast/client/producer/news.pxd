@@ -18,6 +18,7 @@ cdef class News:
     cdef Waiter enter(self, int64_t ticket)
     cdef int leave(self, Waiter waiter) except -1
     cdef int wake(self, Waiter waiter) except -1
+    cdef list take_all(self)
     cpdef tell(self)
     cdef int tell_resolved(self, int64_t resolved) except -1
     cdef int tell_one(self) except -1

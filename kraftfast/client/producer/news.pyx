@@ -46,11 +46,19 @@ cdef class News:
         waiter.lock.release()
         return 0
 
+    cdef list take_all(self):
+        """Take all waiters off the list.
+
+        The new list is made first: that may collect garbage, and other threads run meanwhile.
+        """
+        cdef list none = [], found = self.waiters
+        self.waiters = none
+        return found
+
     cpdef tell(self):
         """Wake all threads that wait now."""
         cdef Waiter waiter
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
+        for waiter in self.take_all():
             self.wake(waiter)
 
     cdef int tell_resolved(self, int64_t resolved) except -1:
@@ -59,7 +67,7 @@ cdef class News:
         It does then what the others wait for.
         """
         cdef Waiter waiter
-        waiters, self.waiters = self.waiters, []
+        cdef list waiters = self.take_all()
         for waiter in waiters:
             if waiter.ticket > resolved:
                 self.waiters.append(waiter)

@@ -19,6 +19,7 @@ cdef class Outcomes:
     # Neither runs Python code.
     cdef int committed(self, int64_t first_ticket, int64_t records, int64_t base_offset) except -1
     cdef int failed(self, int64_t end_ticket, exception) except -1
+    cdef int forget_oldest_failure(self) except -1
     cdef int begin_stretch(self, int64_t first_ticket, int64_t delta) except -1
     # Number of the stretch that holds a ticket, -1 if it is forgotten.
     cdef Py_ssize_t place(self, int64_t ticket) noexcept

@@ -7,6 +7,8 @@ of tickets are a few stretches with a constant difference.
 
 import copy
 
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MIN, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
@@ -53,7 +55,7 @@ cdef class Outcomes:
         self.begin_stretch(self.resolved, FAILED)
         self.failures[self.resolved] = exception
         if len(self.failures) > FAILURES_MAX:
-            del self.failures[next(iter(self.failures))]
+            self.forget_oldest_failure()
         self.resolved = end_ticket
         return 0
 
@@ -72,6 +74,15 @@ cdef class Outcomes:
         self.stretches[self.count].first_ticket = first_ticket
         self.stretches[self.count].delta = delta
         self.count += 1
+        return 0
+
+    cdef int forget_oldest_failure(self) except -1:
+        """Forget a reason. An iterator would be made for it: garbage is collected then, and other
+        threads run."""
+        cdef Py_ssize_t place = 0
+        cdef PyObject *first_ticket = NULL
+        PyDict_Next(self.failures, &place, &first_ticket, NULL)
+        del self.failures[<object>first_ticket]
         return 0
 
     def fail_until(self, int64_t end_ticket, exception not None):

@@ -8,8 +8,8 @@ campaigns by its configuration nor votes for one that counts by a configuration.
 keeps that. It is not in the way of a voter that only lags behind: who has the record may lead, and
 gets its vote.
 
-Where appends are acknowledged from memory the rule does not hold: a power cut everywhere takes a
-committed voters record, too, and whoever had heard of it would keep the others from beginning anew.
+The rule holds with durability=memory, too: a voters record is acknowledged from disk alone
+(``membership/on_controls.py``), so a power cut everywhere leaves a committed one to a majority.
 
 An answer to an own request is believed. A request is, if this replica has no log: it may be what
 other replicas know of a disk that was replaced, and anyone can send one.
@@ -74,7 +74,7 @@ def hear_of_other_disk(
 
 def may_be_superseded(state: ReplicaState) -> bool:
     """Return whether this replica would vote, by its configuration or the bootstrap snapshot."""
-    if state.superseded or state.log.in_memory or state.history.latest_offset != NO_OFFSET:
+    if state.superseded or state.history.latest_offset != NO_OFFSET:
         return False
     return state.is_voter()
 

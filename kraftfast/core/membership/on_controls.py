@@ -18,6 +18,18 @@ def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> No
     adopt(state, now_ms)
 
 
+def hold_if_voters_change(state: ReplicaState, controls: VoterControls, from_offset: int) -> None:
+    """Acknowledge what was appended from ``from_offset`` on from disk only if it changes who votes.
+
+    Whatever the durability: a replica that lost its memory goes by the voter set that its disk has,
+    and a voter of both sets must be able to tell it that another is committed (D10). So the first
+    record of an epoch is kept likewise behind a change that may be committed by it: logs are
+    compared by their last epoch first.
+    """
+    if controls or state.history.last_offset >= max(state.uncuttable_offset(), 0):
+        state.log.hold(from_offset)
+
+
 def on_cut(state: ReplicaState, now_ms: int) -> None:
     """Drop the records of voters and versions that were cut with the end of the log."""
     if state.history.truncate_to(state.log.end_offset):

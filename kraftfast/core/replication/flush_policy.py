@@ -24,7 +24,12 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
     the same: then the other disks come first.
     """
     log = state.log
-    if log.flushing or log.in_memory or log.flushed_end_offset >= log.end_offset:
+    if log.flushing or log.flushed_end_offset >= log.end_offset:
+        return
+    if log.in_memory:
+        if log.durable_end_offset() < log.end_offset:
+            leader.flush_began_ms = now_ms
+            start_flush(state, False)
         return
     small = log.unflushed_bytes <= state.config.inline_flush_bytes_max
     at_once = idle and small and state.config.flush is not DEFERRED
@@ -67,8 +72,13 @@ def start_flush(state: ReplicaState, may_inline: bool) -> None:
 
 
 def inline_bytes_max(state: ReplicaState) -> int:
-    """Up to how many bytes a flush may hold the loop up."""
+    """Up to how many bytes a flush may hold the loop up.
+
+    With durability=memory nobody knows how many it covers: the flusher thread makes it.
+    """
     config = state.config
+    if state.log.in_memory:
+        return -1
     if state.leader is None:
         return config.follower_inline_flush_bytes_max
     return config.inline_flush_bytes_max

@@ -54,6 +54,8 @@ def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> N
     snapshot_id = event.snapshot_id
     if snapshot_id not in log.snapshots or snapshot_id.offset <= log.start_offset:
         return
+    if log.in_memory and log.flushing:
+        return  # what goes may be part of that flush, and its files must stay open; asked again
     if state.leader is not None and state.leader.leases and not event.urgent:
         expire(state.leader, log.end_offset, now_ms)
         if snapshot_id.offset > leased_offset(state.leader):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import select
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -32,6 +31,7 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.node.event_log import Entry
+from kraftfast.node.processes.ending import kill, wait_or_kill
 from kraftfast.node.processes.host import HOST, Child, Host, refusals
 from kraftfast.node.processes.launching import Launch, Launched, Spare, spare
 
@@ -102,7 +102,7 @@ class Worker:
             pass  # it has ended already; its pidfd tells
         except OSError:  # it runs, and would wait for ever: the message is too long, say
             self.start_at = self.host.monotonic() + PAUSE_S_MAX
-            _kill(self)
+            kill(self)
             raise
 
     def heard(self) -> bool:
@@ -310,7 +310,7 @@ class Supervisor:
                 self._wake()
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
-                _wait_or_kill(worker, self._host.monotonic() + timeout_s)
+                wait_or_kill(worker, self._host.monotonic() + timeout_s)
             worker.held.release()
 
     def pid(self, node_id: int) -> int | None:
@@ -337,12 +337,12 @@ class Supervisor:
                 for worker in self.workers.values():
                     _tell_to_stop(worker)
                 for worker in self.workers.values():
-                    _wait_or_kill(worker, deadline)
+                    wait_or_kill(worker, deadline)
             finally:
                 self._closing = True
                 with self._lock:
                     for worker in self.workers.values():
-                        _kill(worker)
+                        kill(worker)
                         worker.held.release()
                     if self._launch is not None:
                         self._launch.end()
@@ -479,22 +479,3 @@ def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
             worker.sock.send(msgspec.json.encode({"stop": handover_ms}), socket.MSG_NOSIGNAL)
     except OSError:
         pass  # it is gone
-
-
-def _wait_or_kill(worker: Worker, deadline: float) -> None:
-    process = worker.process
-    if process is not None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.1, deadline - worker.host.monotonic()))
-        _kill(worker)
-
-
-def _kill(worker: Worker) -> None:
-    """End it now, if it runs still."""
-    process = worker.process
-    if process is not None:
-        process.kill()  # nothing if it has ended
-        process.wait()
-        while worker.heard():
-            pass
-        worker.let_go()

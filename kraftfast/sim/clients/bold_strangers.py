@@ -34,6 +34,9 @@ LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON = 8, 16, 64
 CODECS = (1, 2, 3, 4, 5, 7)
 NOBODYS = (5, (1 << 40) + 7)
 """Producer ids that no replica has given out."""
+PRODUCER_BYTES = 14
+"""Of a batch: its producer's id and epoch, and its first sequence."""
+NO_PRODUCER = struct.pack(">q", -1)
 SOFTWARE = ("stranger", "apache-kafka-java")
 STRANGER = 99
 """No replica has this id."""
@@ -50,6 +53,7 @@ class BoldStranger(Stranger):
 
     def __init__(self, world: World, id: int) -> None:
         self.odd = Random(world.seed * 2 + 1 + (1 << 56))
+        self._said: set[bytes] = set()
         super().__init__(world, id)
 
     def act(self) -> None:
@@ -121,6 +125,7 @@ class BoldStranger(Stranger):
         world.history.append(told)
         acks = odd.choice((-1, -1, -1, 0, 1))
         data = b"x" * 70 + value if large else self._odd_batch(value)
+        again = self._is_said_again(data)
         parts = [kind.PartitionData(self._partition(), data)] * odd.choice((1, 1, 1, 1, 2))
         topics = [kind.TopicData(self._topic(), METADATA_TOPIC_ID, parts)]
         body = kind(acks=acks, timeout_ms=odd.choice((0, 5, 1_000)),
@@ -129,12 +134,24 @@ class BoldStranger(Stranger):
             self._say(connection, ApiKey.PRODUCE, body)
             return
         answer = self._ask(connection, ApiKey.PRODUCE, body)
-        for topic in answer.responses:
+        for topic in answer.responses if not again else ():
             for part in topic.partition_responses:
                 if acks == -1 and part.error_code == ErrorCode.NONE and part.base_offset >= 0:
                     told.base_offset, told.end_offset = part.base_offset, part.base_offset + 1
                     told.outcome = ACKNOWLEDGED
                     world.note_acknowledged(told)
+
+    def _is_said_again(self, batch: bytes) -> bool:
+        """Return whether a batch before had this one's producer, epoch and sequence.
+
+        Then this one is a duplicate to the leader, which answers where that one stands.
+        """
+        producer = batch[PRODUCER_AT : PRODUCER_AT + PRODUCER_BYTES]
+        if len(producer) < PRODUCER_BYTES or producer[:8] == NO_PRODUCER:
+            return False
+        again = producer in self._said
+        self._said.add(producer)
+        return again
 
     def _name(self, connection: Connection) -> None:
         """Take a name of its own, or use it again, with its epoch or with another one."""

@@ -155,6 +155,7 @@ class Operator:
             each
             for each in machines
             if each.is_sound
+            and each.is_certain
             and each is not without
             and voters.endpoints(each.id) in ((), each.endpoints)
         ]
@@ -166,7 +167,7 @@ class Operator:
         The set never gets smaller than both ends, and may hold all that are not whole until then.
         """
         machines = self.world.oracle.voters.machines(between)
-        lost = len(between) - sum(each.is_sound for each in machines)
+        lost = len(between) - sum(each.is_sound and each.is_certain for each in machines)
         smallest = min((now, then), key=len)
         return len(smallest) - lost >= smallest.majority
 

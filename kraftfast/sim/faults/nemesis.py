@@ -104,9 +104,14 @@ class Nemesis(Rotting, Trimming, Aimed, LosingMajority, DeposedLeaders, Planned)
         return self.random.choice(running) if running else None
 
     def _may_lose_power(self, machine: Machine) -> bool:
-        """durability=memory survives while fewer than a majority have lost their memory."""
+        """durability=memory survives while fewer than a majority have lost their memory.
+
+        Where voters change, of every set that may come to count.
+        """
         if self.settings.durability != "memory":
             return True
+        if self.settings.changes:
+            return self.world.operator.can_spare(machine)
         unsure = {
             each.id
             for each in self.world.voters()

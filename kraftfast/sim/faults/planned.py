@@ -58,6 +58,9 @@ class Planned:
     def _rottable(self) -> Machine | None:
         raise NotImplementedError
 
+    def _may_lose_power(self, machine: Machine) -> bool:
+        raise NotImplementedError
+
     def _rot_tail(self, machine: Machine) -> None:
         raise NotImplementedError
 
@@ -124,6 +127,8 @@ class Planned:
         ready = leader is not None and voters.is_voter(leader.machine.key) and latest.target is None
         if leader is None or not ready or len(there) < len(voters) - 1 or len(voters) % 2 == 0:
             return
+        if len(voters) == 1:
+            return  # it is the leader
         needed, *gone = self.random.sample(there, 1 + len(voters) // 2)
         silent_ms = self.settings.fetch_timeout_ms + IN_FLIGHT_US // 1000 + 5
         for machine in gone:
@@ -267,7 +272,7 @@ class Planned:
         """End a replica when its doubt is settled, before the mark of it is gone (D10)."""
 
         machine = self._rottable()
-        if machine is None or machine.process is None:
+        if machine is None or machine.process is None or not self._may_lose_power(machine):
             return
         self.world.end(machine, power=True)
         self._rot_tail(machine)
@@ -386,7 +391,8 @@ class Planned:
                 machine.flushes_hang = True
                 self._after(300, 300, setattr, machine, "flushes_hang", False)
             shadow = self.world.oracle.shadow(leader.id)
-            if _plant_batch(leader, shadow.between(leader.log.flushed_end_offset, shadow.end)):
+            unflushed = shadow.between(leader.log.flushed_end_offset, shadow.end)
+            if self._may_lose_power(machine) and _plant_batch(leader, unflushed):
                 self.world.count("power cuts before old batches")
                 self.world.end(machine, power=True)
                 return True

@@ -36,6 +36,13 @@ ALONE: dict[str, Any] = {
     "local_watchers": 0,
 }
 """Only those append or ask that the plan names."""
+UNJUDGED: dict[str, Any] = {
+    "async_producers": "",
+    "strangers": 0,
+    "user": "",
+    "local_strangers": 0,
+}
+"""Nor does anybody who compares what it is told with what the oracle knows."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}
 
 READS: dict[str, Any] = {
@@ -106,6 +113,7 @@ PLANS: dict[str, dict[str, Any]] = {
         "faults": ("reset",),
     },
     "replace_majority": QUIET
+    | UNJUDGED
     | {
         "kraft_version": 0,
         "durability": "majority",

@@ -83,9 +83,8 @@ class SimEventLoop(asyncio.SelectorEventLoop):
                 outcome, value = future.set_result, func(*args)
             except Exception as error:  # noqa: BLE001 - whoever awaits it gets it
                 outcome, value = future.set_exception, error
-            if self.is_closed():
-                return  # a thread that ends later than its loop tells nobody, and ends no program
-            self.call_soon_threadsafe(done, outcome, value)
+            if not self.is_closed():  # as asyncio: nobody awaits it any more
+                self.call_soon_threadsafe(done, outcome, value)
 
         self._host.thread(run, "asyncio").start()
         return future

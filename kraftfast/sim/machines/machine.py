@@ -189,6 +189,12 @@ class Machine:
         """Whether it holds what it ever promised, once it runs."""
         return not self.dead and not self.rotten
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether it knows all that it ever acknowledged from memory."""
+        in_doubt = self.process is not None and self.process.core.in_doubt
+        return self.settings.durability != "memory" or not (self.memory_in_doubt or in_doubt)
+
 
 def first_key(id: int) -> ReplicaKey:
     """Return a replica with the directory that its machine came with."""

@@ -207,8 +207,8 @@ class Oracle:
     def forgets(self, machine: Machine) -> None:
         """Note that a disk is replaced: what it held counts only for its old directory id (D19)."""
         shadow = self.shadow(machine.id)
-        held = {each.batch for each in shadow.entries if each.batch.end_offset <= shadow.durable}
-        self.gone[machine.key] = held
+        stored = shadow.end if self.world.settings.durability == "memory" else shadow.durable
+        self.gone[machine.key] = {each.batch for each in shadow.between(0, stored)}
         self.shadows[machine.id] = Shadow()
 
     def recovered(self, process: Process, power: bool) -> None:
@@ -453,7 +453,7 @@ class Oracle:
         self.votes.committed(process.core.epoch, fresh[-1].batch)
         for entry in fresh:
             self.committed.append(entry.batch)
-            self.voters.committed_by(entry.batch)
+            self.voters.committed_by(entry.batch, voters)
 
     def _holds(self, machine: Machine, entries: list[Entry]) -> bool:
         """Return whether a machine has these batches where this durability wants them."""

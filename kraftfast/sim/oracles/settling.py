@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 APPENDS_MAX, AGAIN_MS = 5, 400
 """How often something is tried at the end that an election, or a disk that was full until now, may
 come between, and after how long again."""
+HAND_OVERS_MAX = 10
+"""How often leaders of an idle quorum may be asked to hand over, one after the other."""
 
 
 class Settling:
@@ -45,6 +47,7 @@ class Settling:
     nemesis: Nemesis
     survivors: Survivors | None
     supervising: Supervising | None
+    hand_overs = 0  # how often a replica was asked to let another one lead
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
         raise NotImplementedError
@@ -228,19 +231,36 @@ class Settling:
         return bool(in_doubt) and not (begins and len(certain) >= voters.majority)
 
     def _rest(self) -> None:
-        """L7, and no election without a reason: an idle quorum is quiet."""
+        """No election without a reason: an idle quorum is quiet.
+
+        A leader that was asked to hand over has one: by an operator, whose client tries again what
+        was asked before the world healed; or by itself, before a snapshot that takes it long.
+        """
+        for _ in range(HAND_OVERS_MAX):
+            asked = self.hand_overs
+            if self._is_quiet():
+                return
+            require(self.hand_overs > asked, "an idle quorum elects")
+            self.count("hand-overs of idle quorums")
+            self._settle("L1, L6")
+        require(False, "an idle quorum hands over again and again")
+
+    def _is_quiet(self) -> bool:
+        """L7: let time pass; return whether the same replica leads. None may be busy then."""
         steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
         fetches = 1000 / self.settings.fetch_max_wait_ms * (len(self.machines) - 1)
         most = 1_000 + 2 * fetches  # a leader takes each, and answers it once its time is over
         epoch = self.leader().core.epoch  # type: ignore[union-attr]
         self.run(self.settings.idle_ms)
         leader = self.leader()
-        require(leader is not None and leader.core.epoch == epoch, "an idle quorum elects")
+        if leader is None or leader.core.epoch != epoch:
+            return False
         for machine in self.machines:
             if machine.process is not None and machine.id in steps:
                 taken = machine.process.steps - steps[machine.id]
                 a_second = taken * 1000 / self.settings.idle_ms
                 require(a_second < most, f"L7: {machine.id} takes {a_second} steps a second")
+        return True
 
     def _check_end(self) -> None:
         """Check who votes, and what clients are told in the end; logs and disks: ``ending``."""

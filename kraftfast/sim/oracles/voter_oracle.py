@@ -76,13 +76,37 @@ class VoterOracle:
         """Return the records of a batch that say who votes."""
         return self.records.get((batch.epoch, batch.base_offset), ())
 
-    def committed_by(self, batch: Identity) -> None:
-        """Note that a batch was committed."""
+    def committed_by(self, batch: Identity, voters: VoterSet) -> None:
+        """Note that a batch was committed, by a majority of these."""
         found = self.of(batch)
+        if found:
+            self._check_on_disks(batch, voters)
         self.committed += found
         self.world.counts["voter sets committed"] += sum(
             1 for _, each in found if isinstance(each, KRaftVoters)
         )
+
+    def _check_on_disks(self, batch: Identity, voters: VoterSet) -> None:
+        """D10: who votes is on the disks of a majority, whatever the durability.
+
+        Whoever lost its memory goes by the voters that its disk knows.
+        """
+        there = [key.id for key in voters.keys if batch in self.oracle.gone.get(key, ())]
+        there += [each.id for each in self.machines(voters) if self._is_on_disk(each, batch)]
+        require(
+            len(there) >= voters.majority,
+            f"D10: {self.of(batch)} are committed, which of {voters} only {there} have on disk",
+        )
+
+    def _is_on_disk(self, machine: Machine, batch: Identity) -> bool:
+        """Return whether a machine has a batch on its disk, be it in a snapshot."""
+        shadow = self.oracle.shadow(machine.id)
+        if machine.rotten or batch.end_offset <= shadow.in_log_from():
+            return True
+        entry = shadow.below(batch.end_offset)
+        if entry is None or entry.batch != batch:
+            return False
+        return self.oracle.is_stable(machine, entry)
 
     def latest(self) -> KRaftVoters:
         """Return the last voter record that is committed."""

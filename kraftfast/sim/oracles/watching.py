@@ -67,6 +67,7 @@ class WatchedProcess(Process):
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
         self.ticked |= type(event) is ev.Tick
+        self.world.hand_overs += type(event) is ev.TransferRequested
         if type(event) is ev.SnapshotCreated and self.applier is not None:
             self.world.count("snapshots made")
             if event.snapshot_id.offset > self.log.log_start_offset:

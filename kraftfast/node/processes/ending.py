@@ -1,0 +1,37 @@
+"""How the process of a worker is brought to its end."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraftfast.node.processes.supervisor import Worker
+
+KILLED_S_MAX = 5.0
+"""A process does not end before a call of the kernel that hangs, at a disk say, whoever kills it:
+so long it is waited for."""
+
+
+def wait_or_kill(worker: Worker, deadline: float) -> None:
+    """Wait until it has ended; kill it at the deadline."""
+    process = worker.process
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, deadline - worker.host.monotonic()))
+        kill(worker)
+
+
+def kill(worker: Worker) -> None:
+    """End it now, if it runs still. One that does not end runs no code of ours any more."""
+    process = worker.process
+    if process is not None:
+        process.kill()  # nothing if it has ended
+        try:
+            process.wait(KILLED_S_MAX)
+        except subprocess.TimeoutExpired:
+            worker.host.tell("worker_hangs", worker.config.node_id, pid=process.pid)
+        while worker.heard():
+            pass
+        worker.let_go()
