@@ -69,6 +69,14 @@ class LocalHost:
     def wall_ms() -> int:
         return time.time_ns() // 1_000_000
 
+    @staticmethod
+    def memory_bytes() -> int:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
     def seed(self) -> int:
         return int.from_bytes(os.urandom(8), "big")
 

@@ -140,6 +140,9 @@ class Host(Protocol):
     def wall_ms(self) -> int:
         """Return the time of day for records, milliseconds since 1970."""
 
+    def memory_bytes(self) -> int:
+        """Return the memory of this process beside mapped files (RssAnon)."""
+
     def seed(self) -> int:
         """Return a number for the replica's random generator that no other start gets."""
 

@@ -35,7 +35,7 @@ def status(node: Node) -> dict[str, Any]:
             "endpoints": [list(each) for each in node.config.endpoints],
             "links": sorted(node.links),
             "producers": len(node.intake.producers),
-            "rss_bytes": _rss_bytes(),
+            "rss_bytes": node.host.memory_bytes(),
             "nursery_error": str(node.log.error or ""),
             "other_flushes": node.log.syncs + node.log.nursery.flushes,
             "sleeps": node.idle.sleeps,
@@ -44,12 +44,3 @@ def status(node: Node) -> dict[str, Any]:
         | words
         | {"stages": view.stages_dict(), "metrics": node.metrics.as_dict()}
     )
-
-
-def _rss_bytes() -> int:
-    """Return the memory of this process beside mapped files (RssAnon)."""
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    return 0

@@ -10,7 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
-from kraftfast.sim.staying_away import SHORT_ANSWER_MS, THINNED_FROM, staying_away
+from kraftfast.sim.swarm import staying_away, thinned
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -207,6 +207,8 @@ class Settings:
     fault_every_ms: float = 250.0
     chaos_ms: int = 4_000
     settle_ms: int = 60_000
+    stuck_ms: int = 0
+    """How long a quorum is stuck by design before its run ends; 0: as long as it may settle."""
     idle_ms: int = 2_000
     leave_broken: bool = True
     """Whether a minority may stay broken when the rest is healed."""
@@ -293,12 +295,13 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
-            if seed >= THINNED_FROM:
-                of_seed |= staying_away(seed, of_seed)
-                of_seed |= dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
-            if seed >= OPERATED_FROM and of_seed.get("supervised"):
-                overrides = {"chaos_ms": SUPERVISED_CHAOS_MS} | overrides
-            return replace(chosen, **of_seed)._shortened(**overrides)
+            of_seed |= staying_away(seed, of_seed)
+            drawn, cut = replace(chosen, **of_seed), {}
+            if seed >= OPERATED_FROM and drawn.supervised:
+                cut["chaos_ms"] = SUPERVISED_CHAOS_MS
+            if reach:
+                cut |= thinned(seed, drawn.as_dict())
+            return drawn._shortened(**(cut | overrides))
         return replace(chosen, **(of_seed | plan | overrides))
 
     def _drawn_apart(self, seed: int, reach: bool) -> dict[str, Any]:

@@ -321,3 +321,9 @@ def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
     clients = {"async_producers": "local", "local_producers": 1, "real_producers": 1}
     result = run_seed(950_057, replace(found, **clients))  # type: ignore[arg-type]
     assert result["ok"], result["violation"]
+
+
+def test_a_program_that_makes_another_quorum_first_is_not_late() -> None:
+    """It waited for a lock there, for longer than the load lasted in which all were to catch up."""
+    faults = ("clock",) * 6 + tuple(Settings.of_seed(46_010).faults)
+    assert violated(46_010, faults=faults, fault_every_ms=40.0) == ""

@@ -10,14 +10,16 @@ import pytest
 
 from kraftfast.core.messages import UpdateFeaturesRequest
 from kraftfast.errors import Closed, ErrorCode, KraftfastError
+from kraftfast.node.status import status
 from kraftfast.sim.chance import Chance
 from kraftfast.sim.clients import operating
 from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.operating import OperatorByAdmin
 from kraftfast.sim.clients.supervising_more import SupervisingMore
+from kraftfast.sim.machines.host import MEMORY_BYTES
 from kraftfast.sim.machines.quorum_disk import MadeDisk
 from kraftfast.sim.settings import OPERATED_FROM, Delays, Settings
-from kraftfast.sim.staying_away import THINNED, THINNED_FROM
+from kraftfast.sim.swarm import THINNED, THINNED_FROM
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
 from tests.sim.steps import add, begun, dynamic, ids
@@ -80,6 +82,12 @@ def test_an_operator_that_dies_in_a_call_knows_nothing_of_it(
     operator.program.restart()
     assert order.is_open and order.answer is None
     quorum.wait(lambda: not order.is_open)
+
+
+def test_a_replica_tells_nothing_of_the_simulators_process() -> None:
+    """What that takes no seed decides, and its length is that of an answer."""
+    quorum = Quorum(OPERATED_FROM + 4)
+    assert status(begun(quorum))["rss_bytes"] == MEMORY_BYTES
 
 
 def made_supervised(seed: int) -> Quorum:

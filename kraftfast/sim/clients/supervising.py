@@ -210,13 +210,15 @@ class SupervisorHost(SimNames, LocalHost):
 class Supervising(Program):
     """A program that keeps the replicas of all machines alive, and may die itself.
 
-    ``running``: things go wrong; else it only has replicas tried again that are down.
+    ``running``: things go wrong; else it only has replicas tried again that are down. ``acting``:
+    what it began while they did is not over.
     """
 
     # lost: whose disk is gone, and is to be replaced.
     # failed: by replica id, why its storage failed, until an operator has it tried again.
 
     running: bool
+    acting: bool
     pid: int
     host_type: type[SupervisorHost] = SupervisorHost
     acts, act_every_s = ACTS, ACT_EVERY_S
@@ -234,7 +236,7 @@ class Supervising(Program):
         self.own_disk = SimDisk(Random(world.seed * 2 + 1 + (1 << 52)))
         self._removed: dict[int, NodeConfig] = {}
         self.failed: dict[int, KraftfastError] = {}
-        self.closed = self._adopting = False
+        self.closed = self._adopting = self.acting = False
         self.lost: Machine | None = None
         self._produced = 0
         super().__init__(world, id)

@@ -5,6 +5,8 @@ stops and adds observers, keeps processes ready, runs out of descriptors, finds 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from kraftfast.sim.machines.quorum_disk import QUORUM
 from kraftfast.sim.machines.workers import WorkerProcess
 from kraftfast.sim.require import expect
 from kraftfast.sim.settings import OPERATED_FROM
+from kraftfast.sim.swarm import SWARM_FROM
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
@@ -100,6 +103,7 @@ class SupervisingMore(Supervising):
     # --- what it does -----------------------------------------------------------------------------
 
     def _supervise(self) -> None:
+        self.acting = False
         while not self.running and self.stopped:  # a start may wait for others for long
             add_to_description(QUORUM, self.stopped.pop(), self.host)
         super()._supervise()
@@ -110,10 +114,28 @@ class SupervisingMore(Supervising):
             for id in sorted(self.stopped):
                 self._add_observer(self.quorum, id)
 
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Do what may stop workers, perhaps as the world has healed: till then nothing is idle.
+
+        What raises ends the quorum, too: it goes on until another one is started.
+        """
+        self.acting = self.world.seed >= SWARM_FROM
+        yield
+        self.acting = False
+
+    def _act(self, found: Supervisor) -> None:
+        with self._at_work():
+            super()._act(found)
+
     def _use(self, made: SimQuorum) -> None:
         if not self.running or self.chance.random() >= DOES_MORE:
             super()._use(made)
             return
+        with self._at_work():
+            self._do_more(made)
+
+    def _do_more(self, made: SimQuorum) -> None:
         what = self.chance.choice(WAYS)
         self.world.count(f"done with a quorum: {what}")
         self.world.trace(f"supervisor: {what}")
@@ -163,7 +185,8 @@ class SupervisingMore(Supervising):
     def _ready(self, _made: SimQuorum) -> None:
         """Keep processes ready for the quorum after this one; perhaps too few."""
         try:
-            self.spare.make(len(self.world.machines) - (self.chance.random() < 0.2))
+            few = self.chance.random() < 0.2
+            self.spare.make(max(1, len(self.world.machines) - few))
         except OSError:
             self.world.count("no processes kept ready")
         if self.chance.random() < 0.2:

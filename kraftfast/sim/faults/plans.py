@@ -124,7 +124,7 @@ PLANS: dict[str, dict[str, Any]] = {
         "consumers": 0,
         "readers": 0,
         "barrier_every_ms": 0.0,
-        "snapshots": "",
+        "snapshots": "",  # one behind a survivor's end would pass for its own log's
         "retention_bytes": -1,
         "election_timeout_ms": 100,
         "fetch_timeout_ms": 200,

@@ -42,6 +42,9 @@ SEEN = {name for name, kind in KINDS.items() if kind.part == "core" and kind.wor
 """Events that a trace shows by the effects of the core, or as what a replica is told."""
 
 
+MEMORY_BYTES = 30_000_000
+"""What a replica says that it takes: what the simulator's process does no seed decides."""
+
 POLLS_MAX = 1_000
 """How often a loop that is busy looks at its descriptors before it has taken what has come."""
 
@@ -68,6 +71,9 @@ class SimHost:
 
     def wall_ms(self) -> int:
         return self._world.now_us // 1000
+
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
 
     def seed(self) -> int:
         return self._world.random.getrandbits(64)

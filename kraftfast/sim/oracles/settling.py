@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.clients.clients import Append, BarrierReader, Producer
     from kraftfast.sim.clients.consumer import Consumer
     from kraftfast.sim.clients.operator import Operator
+    from kraftfast.sim.clients.supervising import Supervising
     from kraftfast.sim.faults.lost_majority import Survivors
     from kraftfast.sim.faults.nemesis import Nemesis
     from kraftfast.sim.machines.machine import Machine
@@ -45,6 +46,7 @@ class Settling:
     counts: Counter[str]
     nemesis: Nemesis
     survivors: Survivors | None
+    supervising: Supervising | None
     hand_overs = 0  # how often a replica was asked to let another one lead
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
@@ -92,6 +94,8 @@ class Settling:
                 return False
             if process.applier is not None and process.applier.applied != end:
                 return False
+        if self.supervising is not None and self.supervising.acting:
+            return False
         return self.operator.is_satisfied(leader)
 
     def _is_ahead(self, machine: Machine) -> bool:
@@ -160,7 +164,11 @@ class Settling:
         def everybody() -> bool:
             return all(map(is_there, self.machines))
 
-        if everybody() or self.run(self.settings.load_ms, everybody):
+        load_ms, began = self.settings.load_ms, self.supervising
+        # its program may make another quorum first, and wait long for a lock there
+        is_late = began is not None and began.quorum is None
+        in_time = everybody() or self.run(load_ms, everybody)
+        if in_time or (is_late and self.run(load_ms, everybody)):
             self.count("caught up under load")
         elif not (self._lacks_one_of_all() or self._may_be_stuck()):
             raise Violation(f"L6: not everybody came to {end} under load: {self.state()}")
@@ -172,7 +180,7 @@ class Settling:
 
     def _settle(self, what: str) -> bool:
         """True once the quorum has come to rest; raises where it should have and has not."""
-        self.run(self.settings.settle_ms, lambda: self.is_settled() or self._lacks_one_of_all())
+        self._wait_for_rest()
         if self._lacks_one_of_all():
             return self._settle_without_all()
         if self.is_settled():
@@ -181,6 +189,20 @@ class Settling:
             self.count("stuck as designed")
             return False
         raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
+
+    def _wait_for_rest(self) -> None:
+        """Let time pass until there is rest, or nothing to wait for."""
+        left_ms = self.settings.settle_ms
+        piece_ms, was_stuck = self.settings.stuck_ms or left_ms, False
+        while left_ms > 0:
+            piece_ms = min(piece_ms, left_ms)
+            if self.run(piece_ms, lambda: self.is_settled() or self._lacks_one_of_all()):
+                return
+            left_ms -= piece_ms
+            is_stuck = self._may_be_stuck()
+            if is_stuck and was_stuck:
+                return  # for a whole piece: by now somebody would have been elected
+            was_stuck = is_stuck
 
     def _lacks_one_of_all(self) -> bool:
         return self.settings.durability == "all" and not self.all_run() and self._missing()

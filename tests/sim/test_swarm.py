@@ -1,0 +1,54 @@
+"""Short runs of later seeds: few kinds of clients at a time, and no longer than they need."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftfast.sim.settings import Settings
+from kraftfast.sim.swarm import AT_A_TIME, CLIENTS, SWARM_FROM
+from kraftfast.sim.world import run_seed
+
+
+def kinds(settings: Settings) -> set[str]:
+    return {kind for kind in CLIENTS if getattr(settings, kind)}
+
+
+def test_seeds_before_are_the_runs_that_they_were() -> None:
+    before = [Settings.of_seed(each, short=True) for each in range(SWARM_FROM - 100, SWARM_FROM)]
+    assert max(len(kinds(each)) for each in before) > max(AT_A_TIME)
+    assert {(each.stuck_ms, each.producers) for each in before} == {(0, 3)}
+    long = Settings.of_seed(SWARM_FROM)
+    assert (long.answer_ms, long.stuck_ms, long.producers) == (3_000, 0, 3)
+
+
+def test_few_kinds_of_clients_run_at_a_time_and_all_of_them_do() -> None:
+    found = [Settings.of_seed(each, short=True) for each in range(SWARM_FROM, SWARM_FROM + 600)]
+    assert max(len(kinds(each)) for each in found) == max(AT_A_TIME)
+    assert set().union(*map(kinds, found)) == set(CLIENTS)
+    pairs = {(one, other) for each in found for one in kinds(each) for other in kinds(each)}
+    assert len(pairs) > 0.9 * len(CLIENTS) ** 2, "each meets nearly every other"
+    assert {each.producers for each in found} == {1, 2, 3}
+
+
+def test_what_is_asked_for_comes_before_what_is_drawn() -> None:
+    found = Settings.of_seed(SWARM_FROM, short=True, producers=7, user="local", stuck_ms=5)
+    assert (found.producers, found.user, found.stuck_ms) == (7, "local", 5)
+
+
+def test_a_quorum_that_is_stuck_by_design_is_not_waited_for() -> None:
+    result = run_seed(45_730, Settings.of_seed(45_730, short=True, stuck_ms=1_000))
+    assert result["ok"], result["violation"]
+    assert result["counts"]["stuck as designed"] == 1 and result["virtual_ms"] < 5_000
+
+
+@pytest.mark.parametrize("seed", [60_014, 60_365])
+def test_no_quorum_is_idle_while_what_its_supervisor_began_goes_on(seed: int) -> None:
+    """Of the simulator: a quorum that was closed under its clients began anew while it rested."""
+    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_quorum_of_one_keeps_one_process_ready() -> None:
+    """Of the simulator: it asked for none."""
+    result = run_seed(60_455, Settings.of_seed(60_455, short=True))
+    assert result["ok"], result["violation"]
