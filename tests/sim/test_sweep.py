@@ -163,7 +163,7 @@ def test_a_seed_is_one_run_whenever_garbage_is_collected(monkeypatch: pytest.Mon
 
     The seed is drawn as when it was found: as it is drawn today, it still depends on the collector.
     """
-    monkeypatch.setattr("kraftfast.sim.settings.THINNED_FROM", 1 << 60)
+    monkeypatch.setattr("kraftfast.sim.swarm.THINNED_FROM", 1 << 60)
     settings, lines = Settings.of_seed(50338, short=True), count()
 
     def collecting(_line: str) -> None:
