@@ -327,3 +327,10 @@ def test_a_program_that_makes_another_quorum_first_is_not_late() -> None:
     """It waited for a lock there, for longer than the load lasted in which all were to catch up."""
     faults = ("clock",) * 6 + tuple(Settings.of_seed(46_010).faults)
     assert violated(46_010, faults=faults, fault_every_ms=40.0) == ""
+
+
+def test_a_replica_that_was_made_before_is_durable_before_the_quorum_names_it() -> None:
+    """The first try was killed before it synced the name of meta.properties, and the second one
+    found that; then the power was cut."""
+    result = run_seed(60_800, Settings.of_seed(60_800, short=True))
+    assert result["ok"], result["violation"]

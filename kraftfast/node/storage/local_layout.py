@@ -192,6 +192,7 @@ def open_or_format(
     try:
         known = read_description(path, host)
         _check_promises(path, known, host)
+        host.disk.sync_directory(path)  # D18: who made it may have been killed before it did
     except NotFormatted:
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
@@ -398,6 +399,7 @@ def add_to_description(path: str, id: int, host: Host = HOST) -> Uuid:
     check_ids([id])
     with changing(path, host) as description:
         if id in description.replicas:
+            host.disk.sync_directory(path)  # D18: who wrote that may have been killed before it did
             return read_meta(host.disk, os.path.join(path, str(id))).directory_id
         directory_id = format_replica(path, description, id, host=host)
         description.added.append(id)
@@ -430,6 +432,7 @@ def format_replica(
     directory = os.path.join(path, str(id))
     try:
         meta = read_meta(disk, directory)
+        disk.sync_directory(directory)  # D18: its maker may have been killed before it did
     except NotFormatted:
         meta = MetaProperties(description.cluster_id, id, directory_id or host.random_uuid())
         format_directory(disk, place_of(directory, host), meta, options)
