@@ -269,7 +269,10 @@ class InconsistentClusterId(QuorumError):
 
 
 class TimedOut(KraftfastError, TimeoutError):
-    """The time given to the call ran out before there was an answer; nothing was handed over."""
+    """The time given to the call ran out before there was an answer.
+
+    An append was not handed over; a change by an operator may still come about.
+    """
 
     exit_code = 15
 

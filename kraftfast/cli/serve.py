@@ -70,7 +70,7 @@ def serve(
 
 
 def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None) -> None:
-    """Run until SIGINT or SIGTERM; ``metrics``: where to serve ``/metrics``, None for nowhere.
+    """Run until SIGINT, SIGTERM or SIGHUP; ``metrics``: where to serve ``/metrics``, if anywhere.
 
     ``log`` takes events beside those of the replica, all in ``form``. Raises StorageError and its
     subclasses.

@@ -1,4 +1,6 @@
-"""What a producer needs to find the leader: ``local`` over rings, ``remote`` over TCP."""
+"""What a producer needs to find the leader: ``LocalConnector`` (``local.py``) over rings,
+``RemoteConnector`` (``cluster.py``) over TCP.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from kraftfast.client.producer.sender import Sender
 
 
 class Connector(Protocol):
-    """Finds the leader. A producer calls it from one thread at a time."""
+    """Finds the leader.
+
+    One thread at a time calls ``connect`` and ``reach``; another may call ``superseded`` meanwhile.
+    """
 
     host: Host  # what its producers run on
     window: int  # batches that a sender has under way at most

@@ -23,7 +23,7 @@ class Durability(StrEnum):
 class FlushPolicy(StrEnum):
     """When a leader puts its own log on disk (ARCHITECTURE.md, "The way of a record")."""
 
-    DEFERRED = "deferred"  # once a majority less one of the others has acknowledged
+    DEFERRED = "deferred"  # once as many others have it as commit together with the own disk
     PARALLEL = "parallel"  # at once, while the followers flush too
     ADAPTIVE = "adaptive"  # at once if nothing else waits for its commit, else deferred
 

@@ -84,8 +84,8 @@ class Reply:
 def election_first(effects: list[Any]) -> list[Any]:
     """Vote and BeginQuorumEpoch leave before ``quorum-state`` is written: they do not rely on it.
 
-    The own vote counts, and the first record of an epoch leaves, only after this step (D5). Of the
-    files that a failover waits for, those of different replicas are written at the same time so.
+    The own vote counts, and the first record of an epoch leaves, only after this step (D5). So
+    the candidate and the voters write their files at the same time, not one after the other.
     """
     asks = [each for each in effects if _is_of_election(each)]
     return asks + [each for each in effects if not _is_of_election(each)]
@@ -193,7 +193,9 @@ class WriteSnapshot(Struct):
 
 
 class InstallSnapshot(Struct):
-    """Check the fetched snapshot, give it its name, and begin the log anew behind it, all durably.
+    """Give the fetched snapshot its name, and begin the log anew behind it, all durably.
+
+    It was checked when its last slice was written (``WriteSnapshot``).
 
     The log's truncation counter becomes ``truncations``. Then ``SnapshotInstalled``.
     """

@@ -83,7 +83,7 @@ class RequestFailed(Struct):
 
 @dataclass
 class AppendsQueued:
-    """Producers have batches waiting and the log has room for at least one.
+    """Producers have batches waiting.
 
     The core remembers it: where it may not drain now (D14), ``DrainAppends`` comes later unasked.
     """
@@ -123,8 +123,8 @@ class FetchedWritten:
 class Flushed:
     """Everything below ``end_offset`` is on disk.
 
-    ``end_offset`` is the log's end and ``truncations`` its counter as of when the flush began
-    (D1, D2), so a completion from before a cut is known as such.
+    That may be less than the log's end as of when the flush began. ``truncations``: the log's
+    counter then (D1, D2), so that a completion from before a cut is known as such.
     """
 
     end_offset: int
@@ -144,7 +144,8 @@ class StreamAnswered:
 
 
 class SnapshotCreated(Struct):
-    """The state machine's snapshot of the records below ``snapshot_id.offset`` is on disk.
+    """A snapshot of the records below ``snapshot_id.offset``, made here, is on disk: the state
+    machine's, or that of retention where there is no state machine.
 
     ``Replica.may_create_snapshot`` was asked first.
     """
@@ -170,7 +171,7 @@ class SnapshotAnswered(Struct):
 class SnapshotWritten(Struct):
     """A slice of a snapshot was written up to ``end_position`` (after WriteSnapshot).
 
-    ``rejected``: it could not be, and the file is dropped.
+    ``rejected``: it could not be, or the whole failed its check: the file is dropped.
     """
 
     snapshot_id: OffsetAndEpoch
@@ -182,7 +183,7 @@ class SnapshotInstalled(Struct):
     """The snapshot stands in place of the log (after InstallSnapshot).
 
     ``history``: its KRaftVersion and KRaftVoters records, filed at its end offset less one.
-    ``rejected``: it failed a check and was dropped; the log is as it was.
+    ``rejected``: it could not be put in place and was dropped; the log is as it was.
     """
 
     snapshot_id: OffsetAndEpoch

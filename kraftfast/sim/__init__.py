@@ -8,7 +8,8 @@ operate, by events or as they are), ``faults`` (what goes wrong), ``oracles`` (w
 
 Only the host is simulated (``kraftfast.node.ports``). Loop, sessions, node, core and log run as
 they are, compiled, with their bytes, CRCs, segments, snapshots and recovery, and so do clients over
-sockets. Rings are their own memory. Other clients hand over batches as a session would.
+rings and sockets, and supervisors. What ``clients.clients`` has, and what is made of it, hands over
+batches as a session would.
 """
 
 from __future__ import annotations

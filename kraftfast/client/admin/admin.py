@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 
 class Admin:
-    """An operator's calls to one quorum. Thread-safe: every call has connections of its own.
+    """An operator's calls to one quorum. Thread-safe: every call has connections of its
+    own, but for read barriers, which share one question at a time.
 
     ``way``: how to reach the quorum; get an admin by ``quorum.admin()``. All calls raise
     InvalidOption, NoQuorum (no leader, or none in reach), TimedOut (with the last answer),

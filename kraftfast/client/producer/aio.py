@@ -9,8 +9,8 @@
 >>> asyncio.run(main())
 (1, 2)
 
-Everything runs in the event loop, which watches the sender's descriptor; only the search for a
-leader, the first one too, which blocks, runs in a thread.
+Everything runs in the event loop, but for what blocks: the search for a leader (the first too), a
+larger sender, the question whether a leader was replaced, the close. A thread does those.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AsyncProducer(forks.Unique):
     # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
     # _turn: held by the append that waits for room longest. _queued: those that hold or want it.
     # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
-    # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
+    # _turn_ends: _end_turn is due. _search: the task that looks for a leader, or doubts one.
     # _exchange: the one that gets a larger sender, while it does: no sender is watched meanwhile.
     # _lead_by: when the first leader must be known. _failure: what the last search raised.
     # _tick: sees now and then whether the leader answers. _ending: resolves futures once _closed.

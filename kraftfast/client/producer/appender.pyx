@@ -29,8 +29,8 @@ cdef class Appender:
         ``value``, ``key``: bytes-like or None; ``headers``: pairs of str and bytes-like or None;
         ``timestamp``: milliseconds, the present if None. ``timeout``: seconds.
 
-        Raises TimedOut (no room in time) and NoQuorum (no leader): the record was not handed over;
-        InvalidOption, RecordTooLarge, RecordsRefused, Closed.
+        Raises TimedOut (no room in time), NoQuorum (no leader), ProducerFenced, RequestRefused,
+        InvalidOption, RecordTooLarge, RecordsRefused, Closed: the record was not handed over.
         """
         cdef Sender sender = self.sender
         cdef int64_t ticket
@@ -50,7 +50,8 @@ cdef class Appender:
         Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
         ProducerFenced is one of these. Whatever else it raises is the failure of this record alone
         and says that it was not appended and will not be: NotLeader, NoQuorum, DiskFull,
-        RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left) (D24).
+        RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left) (D24). InvalidOption,
+        LocalError and WrongProcess are of the call, and say nothing of the record.
         """
         cdef int64_t number
         if type(ticket) is not int or type(timeout) is not float or timeout != timeout:
@@ -74,7 +75,9 @@ cdef class Appender:
         return self.outcomes.offset_of(ticket)
 
     cpdef wait_resolved(self, int64_t ticket, double deadline):
-        """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+        """Wait until ``ticket`` is resolved, or the host's clock is at ``deadline``.
+
+        Raises UnknownOutcome, LocalError, WrongProcess.
 
         Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
         """
@@ -104,7 +107,7 @@ cdef class Appender:
         return self.outcomes.resolved
 
     cpdef pump(self, Sender sender, int64_t ticket, double deadline):
-        """Take in answers for a while, or let another thread that does; then look again.
+        """Take in answers for a while, or wait while another thread does.
 
         The thread that pumps returns as soon as anything that a thread waits for may have happened.
         """

@@ -1,4 +1,4 @@
-"""What an event loop has a thread do, since it blocks."""
+"""Blocking calls of an asyncio producer: they run in a thread, for half a second at a time."""
 
 from __future__ import annotations
 

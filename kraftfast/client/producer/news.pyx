@@ -62,9 +62,9 @@ cdef class News:
             self.wake(waiter)
 
     cdef int tell_resolved(self, int64_t resolved) except -1:
-        """Wake those whose tickets are resolved or are the next ones; else the one that came first.
+        """Wake those whose tickets are resolved or are the next ones.
 
-        It does then what the others wait for.
+        If there are none, wake the one that came first: it takes in answers for all from now on.
         """
         cdef Waiter waiter
         cdef list waiters = self.take_all()

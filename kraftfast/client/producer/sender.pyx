@@ -1,14 +1,13 @@
 """The hot half of a producer: records go into an open batch, batches to the leader, answers come.
 
 A :class:`Sender` is one way to one leader: ``ring_sender`` over shared memory, ``socket_sender``
-over TCP. A batch leaves when it is full, when nothing else is under way (so that an idle quorum
-answers at once), or when it is sealed.
+over TCP. A batch leaves when it is full, when it is sealed, or when nothing else is under way
+(so that an idle quorum answers at once) and no woken thread may still append (``gathering``).
 
 Thread-safety: everything runs under the interpreter's lock, and what changes state runs no Python
 code between its first and last store, so that no other thread sees it half done. Three things give
 the lock up: encoding of columns and compressing (``busy``: appends are refused meanwhile), and
-taking answers in
-(``polling``: one thread at a time; it looks at ``gone`` whenever it has the lock back).
+taking answers in (``polling``: one thread at a time; it looks at ``gone`` when it has the lock).
 
 What is reported, and when (I24): a batch is *committed* by its acknowledgement alone; *failed* only
 if it is certain that it was not appended and will not be; else its outcome is unknown. What no
@@ -498,7 +497,7 @@ cdef class Sender:
     cpdef bint poll(self) except -1:
         """Take in answers, without waiting; True if tickets were resolved.
 
-        Where nothing is under way after that, what is open leaves.
+        Where nothing is under way after that, what is open leaves, unless ``gathering``.
         """
         cdef int64_t before = self.outcomes.resolved
         if self.polling or self.gone:

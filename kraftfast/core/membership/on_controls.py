@@ -18,8 +18,9 @@ def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> No
     adopt(state, now_ms)
 
 
-def hold_if_voters_change(state: ReplicaState, controls: VoterControls, from_offset: int) -> None:
-    """Acknowledge what was appended from ``from_offset`` on from disk only if it changes who votes.
+def hold_for_voters(state: ReplicaState, controls: VoterControls, from_offset: int) -> None:
+    """Acknowledge what was appended from ``from_offset`` on only once it is on disk, if it has a
+    record of voters or versions, or if an earlier one is not known to be committed.
 
     Whatever the durability: a replica that lost its memory goes by the voter set that its disk has,
     and a voter of both sets must be able to tell it that another is committed (D10). So the first

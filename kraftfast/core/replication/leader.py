@@ -44,7 +44,7 @@ class Progress:
     read_end_offset: int = -1  # what it has copied
     sent_end_offset: int = -1  # what was pushed
     sent_high_watermark: int = -1  # the high watermark that it was last told
-    pushing: bool = False  # an answer with records is under way to the ring: sent() will tell
+    pushing: bool = False  # an answer with records goes to the ring, until StreamAnswered
     # the ends of pushed answers that it has not copied yet
     pushed: deque[int] = field(default_factory=deque)
     bare_unanswered: bool = False  # an answer without records went and nothing came back since

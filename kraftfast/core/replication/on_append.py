@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core.effects import RefuseAppends
 from kraftfast.core.events import Appended, AppendsQueued
 from kraftfast.core.membership.changes import change_appended
-from kraftfast.core.membership.on_controls import hold_if_voters_change, on_controls
+from kraftfast.core.membership.on_controls import hold_for_voters, on_controls
 from kraftfast.core.replication.flush_policy import flush_leader
 from kraftfast.core.replication.serving import (
     acknowledge_self,
@@ -43,7 +43,7 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
     before = log.end_offset
     log.appended(event.end_offset, event.bytes, now_ms)
     if event.controls or before == leader.epoch_start_offset:
-        hold_if_voters_change(state, event.controls, before)
+        hold_for_voters(state, event.controls, before)
     if event.controls:
         on_controls(state, event.controls, now_ms)
         change_appended(state, leader, event.controls)
@@ -71,7 +71,7 @@ def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
     assert event.epoch <= state.epoch and log.last_epoch() <= event.epoch
     before = log.end_offset
     log.appended(event.end_offset, event.bytes, now_ms)
-    hold_if_voters_change(state, event.controls, before)
+    hold_for_voters(state, event.controls, before)
     if state.peers.fetching is not None:
         state.peers.back_off(state.peers.fetching.id, now_ms)
     if state.follower is not None:

@@ -187,8 +187,9 @@ def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> 
 def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
     """Return whether the sender may not know where its leader is, so that the answer says it (L1).
 
-    Voters know by the voter set; whoever comes on follows. One that learnt of the epoch before it
-    had a leader, and has no voter set, asks and asks where it stands. Kafka always says it.
+    Voters know by the voter set; whoever comes on follows. A replica that learnt of the epoch
+    before it had a leader, and has no voter set, would go on asking whoever it asked and never
+    learn where the leader is. Kafka always says it.
     """
     if progress is None:
         return request.epoch != NO_EPOCH

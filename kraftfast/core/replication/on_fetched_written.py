@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.core.events import FetchedWritten
-from kraftfast.core.membership.on_controls import hold_if_voters_change, on_controls
+from kraftfast.core.membership.on_controls import hold_for_voters, on_controls
 from kraftfast.core.replication.fetching import fetch_next, update_stream
 from kraftfast.core.replication.flush_policy import flush_follower, inline_bytes_max
 from kraftfast.core.replication.on_fetch_response import learn_high_watermark, on_rejected
@@ -25,7 +25,7 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
     before = log.end_offset
     log.appended(event.end_offset, event.bytes, now_ms)
     if event.controls or event.epochs:
-        hold_if_voters_change(state, event.controls, before)
+        hold_for_voters(state, event.controls, before)
     if event.controls:
         on_controls(state, event.controls, now_ms)
     learn_high_watermark(state, follower)

@@ -147,7 +147,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
 
 
 def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms: int) -> None:
-    """Go on behind the snapshot that stands in place of the log, or as before if it failed a check.
+    """Go on behind the snapshot that stands in place of the log, or as before if it could not be.
 
     It may come after the role that asked for it: the log is the same.
     """

@@ -65,7 +65,10 @@ class RingRequest:
         self.peer.failed(error)
 
     def reply(self, response: Response | Slice, records: Buffer | None = None) -> bool:
-        """Send the answer; False if it finds no room. Lost like a packet, its asker times out."""
+        """Send the answer; False if it finds no room: it is lost, and its asker times out.
+
+        ``Snapshots`` keeps a slice, and tries again.
+        """
         if self.peer.node.links.get(self.peer.id) is not self.peer:
             return True  # no process is there now
         partition = self.peer.node.partition
