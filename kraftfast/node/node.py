@@ -282,7 +282,7 @@ class Node:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
     def _append_control(self, effect: fx.AppendControl) -> None:
-        """Append what is not of producers: an epoch's first record, voters. It may wait for room."""
+        """Append what no producer sent: an epoch's first record, voters. It may wait for room."""
         batch = batch_of(effect, self.host.wall_ms())
         if self.log.append(batch, effect.epoch, True):
             self.control = None
