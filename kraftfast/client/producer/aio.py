@@ -389,19 +389,24 @@ class AsyncProducer(forks.Unique):
             and self._search is None
             and self._exchange is None
             and not self._closed
+            and not self.producer.has_nothing_to_do()
         ):
             self._unwatch()
             self._search = self._loop.create_task(self._search_leader())
 
     async def _search_leader(self) -> None:
+        pause_s = ROOM_S
         try:
-            while not self._closed:
+            while not self._closed and not self.producer.has_nothing_to_do():
                 try:
                     await asyncio.to_thread(self.producer.reconnect, self._now() + SEARCH_S)
                     break
                 except KraftfastError as error:
                     self._failure = error
-                    await asyncio.sleep(ROOM_S)
+                    if not ends_search(error):
+                        pause_s = ROOM_S
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, SEARCH_S)
                 finally:
                     self._outcomes.settle(self._waiting)
         finally:

@@ -77,6 +77,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     # _record_bytes: of the largest record that needed a larger sender. _exchange: held to get one.
     # _progress_at: when a ticket was last resolved, or the sender last doubted.
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
+    # _pause_s: of the two, after the next search that is refused.
     # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
     # _closed: calls raise refusal. _ended: nothing is resolved either. _lost: no quorum is left.
 
@@ -109,6 +110,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         self._called_back = 0
         self._keeper: Thread | None = None
         self._caller: Thread | None = None
+        self._pause_s = PAUSE_S
         self._starting, self._wanted = self.host.lock(), News(self.host.lock)
         self._closed = self._ended = self._lost = False
         self.refusal: LocalError = Closed("the producer is closed")
