@@ -386,3 +386,31 @@ def test_what_is_held_is_bounded(server: ScriptedServer) -> None:
     assert len(requests) <= 2, "one answer is read, one is fetched ahead"
     assert all(request.max_bytes == request.partition_max_bytes == 5000 for request in requests)
     assert {request.replica_id for request in requests} == {-1} and log.asked == len(requests)
+
+
+def test_a_wait_without_time_asks_all_the_same(server: ScriptedServer) -> None:
+    """It said that nothing was there, and had not asked."""
+    log = Log(server, encode([b"a", b"b"]), high_watermark=2)
+    consumer = consumer_of(server)
+    assert consumer.wait(0)
+    assert [record.value for record in consumer.read(2)] == [b"a", b"b"]
+    assert not consumer.wait(0)
+    log.records += encode([b"c"], base_offset=2)
+    log.high_watermark = 3
+    assert consumer.wait(timeout=-1)
+    assert [record.value for record in consumer] == [b"c"]
+
+
+def test_a_wait_without_time_ends_where_no_server_answers(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_consumer, "GRACE_S", 0.3)
+    Log(server, encode([b"a"]))
+    consumer = consumer_of(server)
+    server.mute = True
+    began = time.monotonic()
+    assert not consumer.wait(0)
+    server.close()
+    with pytest.raises(NoQuorum):
+        consumer.wait(0)
+    assert time.monotonic() - began < 5.0

@@ -85,7 +85,8 @@ class RecordStream(forks.Unique, ABC):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until there is something at ``position``; False if ``timeout`` seconds pass without.
 
-        Goes on with another replica if this one is gone. Raises NoQuorum.
+        With ``timeout`` 0 it looks once; over TCP the leader has two seconds to answer. Goes on
+        with another replica if this one is gone. Raises NoQuorum.
         """
 
     @abstractmethod

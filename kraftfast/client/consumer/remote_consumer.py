@@ -112,14 +112,18 @@ class RemoteConsumer(RecordStream):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = self._deadline(FOREVER_S if timeout is None else timeout)
+        deadline = answer_by = self._deadline(FOREVER_S if timeout is None else timeout)
+        if self.host.monotonic() >= deadline:  # it asks once all the same
+            answer_by = self.host.monotonic() + GRACE_S
         while not self._next_ahead():
-            left = deadline - self.host.monotonic()
+            left = max(0.0, deadline - self.host.monotonic())
             try:
-                if left <= 0 or (self._fill(min(WAIT_MS_MAX, int(left * 1000)), deadline)):
+                if self._fill(min(WAIT_MS_MAX, int(left * 1000)), answer_by):
                     break
             except TimedOut:
                 return False
+            if self.host.monotonic() >= deadline:
+                break
         return bool(self._ahead)
 
     def _next_ahead(self) -> bool:
