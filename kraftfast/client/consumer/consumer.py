@@ -86,7 +86,8 @@ class RecordStream(forks.Unique, ABC):
         """Wait until there is something at ``position``; False if ``timeout`` seconds pass without.
 
         With ``timeout`` 0 it looks once; over TCP the leader has two seconds to answer. Goes on
-        with another replica if this one is gone. Raises NoQuorum.
+        with another replica if this one is gone. Raises NoQuorum where none answers until
+        ``timeout``, or for ten seconds: one that follows ends then, too.
         """
 
     @abstractmethod
