@@ -257,7 +257,11 @@ class Consumer(RecordStream):
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
-        self._choose_source(deadline)
+        try:
+            self._choose_source(deadline)
+        except BaseException:
+            self.close()  # no caller gets it
+            raise
 
     # --- replicas ---------------------------------------------------------------------------------
 

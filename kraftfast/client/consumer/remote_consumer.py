@@ -88,7 +88,11 @@ class RemoteConsumer(RecordStream):
         self._asked = -1
         self._answer_due = 0.0
         self._high_watermark = self._behind_end = -1
-        self._attach(deadline)
+        try:
+            self._attach(deadline)
+        except BaseException:
+            self.close()  # no caller gets it
+            raise
 
     @property
     def high_watermark(self) -> int:
