@@ -235,6 +235,38 @@ def test_a_close_waits_no_longer_than_wanted_for_another_thread(scripted: Script
     assert scripted.values() == []
 
 
+def test_a_close_while_the_interpreter_ends_raises_nothing(scripted: ScriptedQuorum) -> None:
+    """No thread begins then, and another one holds what the close waits for."""
+
+    class Ending(KernelHost):
+        def thread(self, run: Any, name: str) -> threading.Thread:
+            made = super().thread(run, name)
+            if name == "kraftfast-close":
+                made.start = no_more  # type: ignore[method-assign]
+            return made
+
+    def no_more() -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    scripted.host = Ending()  # type: ignore[assignment]
+    producer = Producer(scripted, connect=False)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with producer._exchange:
+            held.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    producer.close(timeout=0.01)
+    leave.set()
+    thread.join(10)
+    producer.close()
+    assert producer._ended
+
+
 def test_a_sender_that_cannot_take_over_is_closed(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:

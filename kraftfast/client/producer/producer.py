@@ -24,7 +24,7 @@ from kraftfast.arguments import flag, header_pairs, whole_number
 from kraftfast.client.connector import Connector
 from kraftfast.client.host import Thread
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, Appender
-from kraftfast.client.producer.collected import Collected
+from kraftfast.client.producer.collected import Collected, run_in_background
 from kraftfast.client.producer.init_producer_id import Identities, Standing
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
@@ -428,7 +428,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             with Held(self._exchange, deadline, self.host.monotonic):
                 self._resolve_rest()
         except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
-            self.host.thread(lambda: self.close(timeout=FOREVER_S), "kraftfast-close").start()
+            run_in_background(lambda: self.close(timeout=FOREVER_S), self.host)
             return
         for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
             if thread is not None and not self.host.is_current(thread):
