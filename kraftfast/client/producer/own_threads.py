@@ -114,10 +114,10 @@ class OwnThreads:
     def _keeper_is_needed(self) -> bool:
         """Return whether there is something for it to do; if so, it does not sleep."""
         sender = self.sender
-        if sender is None:
-            busy = not self.has_nothing_to_do()
+        if sender is not None:
+            busy = bool(sender.has_open or sender.backlog)
         else:
-            busy = sender.has_open or sender.backlog
+            busy = not self.has_nothing_to_do()
         if not self.keeper_sleeps or self._closed or busy:
             self.keeper_sleeps = False
             return True
