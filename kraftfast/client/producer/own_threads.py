@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.arguments import function
-from kraftfast.client.host import Host, Thread
+from kraftfast.client.host import Host
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
@@ -22,6 +22,7 @@ from kraftfast.client.producer.refusals import ends_search
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import Batch, resolved_batches
 from kraftfast.errors import KraftfastError
+from kraftfast.link.ports import Thread
 
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001

@@ -22,7 +22,6 @@ from typing import Any
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, header_pairs, whole_number
 from kraftfast.client.connector import Connector
-from kraftfast.client.host import Thread
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.producer.collected import Collected, run_in_background
 from kraftfast.client.producer.init_producer_id import Identities, Standing
@@ -55,6 +54,7 @@ from kraftfast.errors import (
     WouldBlock,
     WrongProcess,
 )
+from kraftfast.link.ports import Thread
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import compressor_of
 
