@@ -30,7 +30,7 @@ from kraftfast.client.producer.loop_refs import let_go_in, weakly
 from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.refusals import ends_search
+from kraftfast.client.producer.refusals import Pause, ends_search
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import (
     RecordFields,
@@ -384,18 +384,14 @@ class AsyncProducer(forks.Unique):
 
     def _notice(self, sender: Sender | None) -> None:
         """Look for a leader if there is none now."""
-        if (
-            (sender is None or sender.broken is not None)
-            and self._search is None
-            and self._exchange is None
-            and not self._closed
-            and not self.producer.has_nothing_to_do()
-        ):
+        is_idle = self._search is None and self._exchange is None and not self._closed
+        is_gone = sender is None or sender.broken is not None
+        if is_gone and is_idle and not self.producer.has_nothing_to_do():
             self._unwatch()
             self._search = self._loop.create_task(self._search_leader())
 
     async def _search_leader(self) -> None:
-        pause_s = ROOM_S
+        pause = Pause(ROOM_S, SEARCH_S)
         try:
             while not self._closed and not self.producer.has_nothing_to_do():
                 try:
@@ -403,12 +399,10 @@ class AsyncProducer(forks.Unique):
                     break
                 except KraftfastError as error:
                     self._failure = error
-                    if not ends_search(error):
-                        pause_s = ROOM_S
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, SEARCH_S)
+                    pause_s = pause.after(error)
                 finally:
                     self._outcomes.settle(self._waiting)
+                await asyncio.sleep(pause_s)
         finally:
             self._search = None
         if not self._closed:

@@ -18,7 +18,7 @@ from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.client.producer.refusals import ends_search
+from kraftfast.client.producer.refusals import Pause
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import Batch, resolved_batches
 from kraftfast.errors import KraftfastError
@@ -45,7 +45,7 @@ class OwnThreads:
     _called_back: int
     _keeper: Thread | None
     _caller: Thread | None
-    _pause_s: float
+    _pause: Pause
     _starting: Any
     _wanted: News
     _check_open: Callable[[], None]
@@ -178,12 +178,9 @@ class OwnThreads:
         """
         try:
             self.reconnect(self.host.monotonic() + SLEEP_S_MAX)
-            self._pause_s = PAUSE_S
+            self._pause = Pause(PAUSE_S, SLEEP_S_MAX)
         except KraftfastError as error:
-            if not ends_search(error):
-                self._pause_s = PAUSE_S
-            self.host.sleep(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, SLEEP_S_MAX)
+            self.host.sleep(self._pause.after(error))
 
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
