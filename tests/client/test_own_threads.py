@@ -363,6 +363,20 @@ def test_an_async_producer_that_can_send_nothing_more_rests(
     asyncio.run(main())
 
 
+def test_who_waits_for_a_first_leader_learns_that_none_is_looked_for(
+    scripted: ScriptedQuorum,
+) -> None:
+    """The quorum was closed between two looks."""
+
+    async def main() -> None:
+        producer = Producer(scripted, connect=False)
+        producer.lose_quorum()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(AsyncProducer(producer)._connected(), 5)
+
+    asyncio.run(main())
+
+
 def test_a_search_that_is_refused_is_made_seldom(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ class AsyncProducer(forks.Unique):
                 late = self._now() >= self._lead_by
                 if failure is not None and (late or ends_search(failure)):
                     raise failure
+                self.producer.check_fenced()
                 self._room.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._room.wait(), ROOM_S)
