@@ -30,6 +30,7 @@ from kraftfast.errors import (
     ProducerFenced,
     RequestRefused,
     StorageError,
+    UnknownOutcome,
     WouldBlock,
 )
 from kraftfast.quorum import LocalQuorum
@@ -373,6 +374,24 @@ def test_who_waits_for_a_first_leader_learns_that_none_is_looked_for(
         producer.lose_quorum()
         with pytest.raises(Closed):
             await asyncio.wait_for(AsyncProducer(producer)._connected(), 5)
+
+    asyncio.run(main())
+
+
+def test_futures_are_told_before_an_async_producer_rests(scripted: ScriptedQuorum) -> None:
+    """Whichever thread learnt that nothing more is sent."""
+
+    async def main() -> None:
+        producer = Producer(scripted, 5.0)
+        async with AsyncProducer(producer) as wrapped:
+            scripted.mute = True
+            future = wrapped.append(b"under way")
+            await asyncio.sleep(0)
+            producer.lose_quorum()
+            with pytest.raises(Closed):
+                producer.reconnect(time.monotonic() + 5)
+            with pytest.raises(UnknownOutcome):
+                await asyncio.wait_for(future, 5)
 
     asyncio.run(main())
 

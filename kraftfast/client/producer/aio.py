@@ -387,14 +387,14 @@ class AsyncProducer(forks.Unique):
         """Look for a leader if there is none now."""
         is_idle = self._search is None and self._exchange is None and not self._closed
         is_gone = sender is None or sender.broken is not None
-        if is_gone and is_idle and not self.producer.has_nothing_to_do():
+        if is_gone and is_idle and (self._waiting or not self.producer.has_nothing_to_do()):
             self._unwatch()
             self._search = self._loop.create_task(self._search_leader())
 
     async def _search_leader(self) -> None:
         pause = Pause(ROOM_S, SEARCH_S)
         try:
-            while not self._closed and not self.producer.has_nothing_to_do():
+            while not self._closed and (self._waiting or not self.producer.has_nothing_to_do()):
                 try:
                     await asyncio.to_thread(self.producer.reconnect, self._now() + SEARCH_S)
                     break
