@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kraftfast.cli import options, reach
+
+if TYPE_CHECKING:
+    from kraftfast.bench.load import Settling
+
+LOOK_RECORDS = 4096  # of so many, each a batch, the outcomes are known still
 
 
 @click.command()
@@ -36,24 +41,25 @@ def append(
     Prints their offsets once all of them are committed.
     """
     from kraftfast.bench.inputs import open_input, read_lines
-    from kraftfast.bench.load import append_all
+    from kraftfast.bench.load import Settling, append_all
 
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")
     name = "stdin" if file == "-" else file
     made = reach.producer(directory, servers, timeout, **compression)
     with open_input(file) as lines, made as producer:
-        chunks = read_lines(lines, name)
+        chunks, settling = read_lines(lines, name), Settling(producer)
         if key_separator is None:
-            append_all(producer, chunks, timeout=timeout)
+            append_all(producer, chunks, timeout=timeout, settling=settling)
         else:
-            append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
+            separator = os.fsencode(key_separator)
+            append_keyed(producer, chunks, separator, name, timeout, settling)
         outcomes = producer.outcomes
         if outcomes.next_ticket == 0:
             from kraftfast.errors import InputError
 
             raise InputError(f"{name} is empty: there is nothing to append")
-        first, last = outcomes.offset_of(0), outcomes.offset_of(outcomes.next_ticket - 1)
+        first, last = settling.first_offset, outcomes.offset_of(outcomes.next_ticket - 1)
     told = {"records": outcomes.next_ticket, "first_offset": first, "last_offset": last}
     text = f"{outcomes.next_ticket} records committed, offsets {first} to {last}"
     try:
@@ -63,9 +69,10 @@ def append(
         raise
 
 
-def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeout: float) -> None:
+def append_keyed(
+    producer: Any, chunks: Any, separator: bytes, name: str, timeout: float, settling: Settling
+) -> None:
     """Append lines that have a key each. Raises InputError at the first that has none."""
-    from kraftfast.bench.load import settle
     from kraftfast.errors import InputError
 
     number = 0
@@ -73,11 +80,13 @@ def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeou
         for start, end in zip(chunk.offsets[:-1].tolist(), chunk.offsets[1:].tolist()):
             key, found, value = chunk.source[start:end].partition(separator)
             if not found:
-                settle(producer, 0, timeout)
+                settling.finish(timeout)
                 raise InputError(
                     f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}; "
                     f"{number} lines before it were appended"
                 )
             producer.append(value, key=key, timeout=timeout)
             number += 1
-    settle(producer, 0, timeout)
+            if number % LOOK_RECORDS == 0:
+                settling.look()
+    settling.finish(timeout)
