@@ -334,3 +334,9 @@ def test_a_replica_that_was_made_before_is_durable_before_the_quorum_names_it() 
     found that; then the power was cut."""
     result = run_seed(60_800, Settings.of_seed(60_800, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_an_observer_that_never_starts_keeps_no_other_replica_from_being_replaced() -> None:
+    """L1: its log was damaged. Whoever replaced a voter waited for it, and not for that voter."""
+    result = run_seed(61_921, Settings.of_seed(61_921, short=True))
+    assert result["ok"], result["violation"]
