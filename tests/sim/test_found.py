@@ -340,3 +340,9 @@ def test_an_observer_that_never_starts_keeps_no_other_replica_from_being_replace
     """L1: its log was damaged. Whoever replaced a voter waited for it, and not for that voter."""
     result = run_seed(61_921, Settings.of_seed(61_921, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_no_disk_is_lost_beside_as_many_voters_as_may_be_down() -> None:
+    """Of four voters one stayed down for good, and a second one lost its disk: nobody can lead."""
+    result = run_seed(61_338, Settings.of_seed(61_338, short=True))
+    assert result["ok"], result["violation"]
