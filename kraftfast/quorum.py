@@ -59,7 +59,7 @@ from kraftfast.node.storage.local_layout import (
     quorum_path,
     replica_directories,
 )
-from kraftfast.types import NO_NODE, Endpoint, Uuid, uuid_from_text
+from kraftfast.types import NO_NODE, Endpoint, Uuid
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin
@@ -69,7 +69,6 @@ FIRST_COMMIT_S = 0.2
 """A new quorum whose first voter does not commit within this time is asked who leads."""
 INTERRUPTED_S = 0.3
 """How long workers may take to stop by themselves if their start was interrupted."""
-
 LOGGED_S_MAX = 1.0
 """How long the end of a quorum waits for the handlers of ``logging``."""
 
@@ -140,8 +139,7 @@ class LocalQuorum(QuorumOfThisHost):
         except BaseException:
             self.supervisor.close()
             raise
-        self._changing = self._processes.lock()
-        self._closed = False
+        self._changing, self._closed = self._processes.lock(), False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
         try:
@@ -304,42 +302,45 @@ class LocalQuorum(QuorumOfThisHost):
                 id, _ = add_next(self.path, self._storage)
             else:
                 add_to_description(self.path, id, self._storage)
-            self._adopt(timeout)
+            self._adopt(timeout, only=id)
             return id
 
     def adopt(self, *, timeout: float = 30.0) -> None:
         """Start replicas that another process has made, and those with a new directory.
 
-        (``kraftfast quorum add-controller``, ``storage replace``.) Raises as the start does.
+        (``kraftfast quorum add-controller``, ``storage replace``.) Raises as the start does, last.
         """
         self._check_open()
         deadline_after(timeout)
         with self._changing:
             self._adopt(timeout)
 
-    def _adopt(self, timeout: float) -> None:
-        from kraftfast.node.storage.replacing import stored_id
+    def _adopt(self, timeout: float, only: int | None = None) -> None:
+        """Start those that are new; ``only``: no others. None is in another's way (L1)."""
+        from kraftfast.node.storage.replacing import is_planned, stored_id
 
         self.description = read_description(self.path, self._storage)
-        for id in self.faults:
+        for id in self.faults if only is None else {only} & self.faults.keys():
             begun = self.description.replacing.get(id)
-            if begun is None or stored_id(self.directories[id], self._storage) == uuid_from_text(
-                begun.directory_id
-            ):
-                self.supervisor.workers[id].config = self._config(id)
-                self.supervisor.retry(id)
+            if begun is None or is_planned(stored_id(self.directories[id], self._storage), begun):
+                self.supervisor.retry(id, self._config(id))
         new = [id for id in self.description.added if id not in self.directories]
+        new, failed = [id for id in new if only in (None, id)], []
         for id in new:
             self.directories[id] = os.path.join(self.path, str(id))
             if self.tuning.listens:
                 self.addresses[id] = self.tuning.choose_address(id)
             try:
                 self.supervisor.add(self._config(id), timeout)
-            except BaseException:
+            except BaseException as error:
                 self._forget(id)
-                raise
+                if self._closed or not isinstance(error, KraftfastError):
+                    raise
+                failed.append(error)
         if new:
             self._tell_workers()
+        if failed:
+            raise failed[0]
 
     def _forget(self, id: int) -> None:
         self.directories.pop(id)
@@ -367,8 +368,7 @@ class LocalQuorum(QuorumOfThisHost):
         id = None if id is None else replica_id("id", id)
         check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
         id = self.add_replica(id, timeout=timeout)
-        left = max(0.001, self._left(deadline))
-        self.admin().add_voter(id, *self.identity(id), timeout=left)
+        self.admin().add_voter(id, *self.identity(id), timeout=max(0.001, self._left(deadline)))
         forget_replacements(self.path, [id], self._storage)
         return id
 
@@ -424,7 +424,9 @@ class LocalQuorum(QuorumOfThisHost):
         id, share_device = replica_id("id", id), flag("share_device", share_device)
 
         def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
-            self.adopt(timeout=max(0.001, self._left(deadline)))
+            self._check_open()
+            with self._changing:
+                self._adopt(max(0.001, self._left(deadline)), only=id)
             wait_started(directory, deadline, self._host)
             return self._config(id).endpoints
 
@@ -450,9 +452,8 @@ class LocalQuorum(QuorumOfThisHost):
         for id in ids or ():
             self.add_replica(id, timeout=timeout)
         while True:
-            left = max(0.001, self._left(deadline))
             try:
-                admin.reassign(ids, wait=wait, timeout=left)
+                admin.reassign(ids, wait=wait, timeout=max(0.001, self._left(deadline)))
                 if ids is not None:
                     forget_replacements(self.path, None, self._storage)
                 return

@@ -24,7 +24,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.storage import replacing
 from kraftfast.node.storage.description import read_description
-from kraftfast.node.storage.local_layout import place_of, set_aside
+from kraftfast.node.storage.local_layout import add_to_description, place_of, set_aside
 from kraftfast.node.storage.replacing import fault_of, refuse_place, refuse_running
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import PATIENCE_S, a_quorum, settled, wait_until
@@ -117,6 +117,25 @@ def test_a_replica_is_made_anew_while_the_others_go_on(tmp_path: Path) -> None:
         assert values(quorum, 2) == [*RECORDS, b"after"]
     with a_quorum(path) as quorum:
         assert quorum.describe().voter_ids == (1, 2, 3) and quorum.faults == {}
+
+
+def test_a_replica_that_cannot_start_is_in_the_way_of_no_other(tmp_path: Path) -> None:
+    """L1: it was added, and its directory is bad; another one is replaced, and others are added."""
+    path = tmp_path / "q"
+    made(path)
+    damage_log(path / "2")
+    with a_quorum(path) as quorum:
+        add_to_description(str(path), 4)
+        add_to_description(str(path), 5)
+        (path / "4" / "meta.properties").unlink()
+        assert quorum.add_replica(6, timeout=PATIENCE_S) == 6
+        assert sorted(quorum.directories) == [1, 2, 3, 6] and list(quorum.faults) == [2]
+        quorum.replace(2, timeout=PATIENCE_S)
+        assert quorum.describe().voter_ids == (1, 2, 3) and quorum.faults == {}
+        with pytest.raises(NotFormatted, match="/4 is not formatted"):
+            quorum.adopt(timeout=PATIENCE_S)
+        assert sorted(quorum.directories) == [1, 2, 3, 5, 6]
+        wait_until(lambda: values(quorum, 5) == RECORDS)
 
 
 def test_what_is_no_directory_is_set_aside_too(tmp_path: Path) -> None:

@@ -334,3 +334,23 @@ def test_a_replica_that_was_made_before_is_durable_before_the_quorum_names_it() 
     found that; then the power was cut."""
     result = run_seed(60_800, Settings.of_seed(60_800, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_an_observer_that_never_starts_keeps_no_other_replica_from_being_replaced() -> None:
+    """L1: its log was damaged. Whoever replaced a voter waited for it, and not for that voter."""
+    result = run_seed(61_921, Settings.of_seed(61_921, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_no_disk_is_lost_beside_as_many_voters_as_may_be_down() -> None:
+    """Of four voters one stayed down for good, and a second one lost its disk: nobody can lead."""
+    result = run_seed(61_338, Settings.of_seed(61_338, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_voter_that_moved_while_nobody_led_is_asked_by_none() -> None:
+    """Of five voters one was in doubt and one wiped, and one had moved with a shorter log than the
+    last two: by design none is elected, which the simulator did not allow for."""
+    result = run_seed(62_106, Settings.of_seed(62_106, short=True))
+    assert result["ok"], result["violation"]
+    assert result["counts"]["stuck as designed"] == 1

@@ -7,6 +7,7 @@ import pytest
 from kraftfast.sim.settings import Settings
 from kraftfast.sim.swarm import AT_A_TIME, CLIENTS, SWARM_FROM
 from kraftfast.sim.world import run_seed
+from tests.sim.steps import begun, dynamic
 
 
 def kinds(settings: Settings) -> set[str]:
@@ -39,6 +40,31 @@ def test_a_quorum_that_is_stuck_by_design_is_not_waited_for() -> None:
     result = run_seed(45_730, Settings.of_seed(45_730, short=True, stuck_ms=1_000))
     assert result["ok"], result["violation"]
     assert result["counts"]["stuck as designed"] == 1 and result["virtual_ms"] < 5_000
+
+
+@pytest.mark.parametrize("transport, excused", [("socket", True), ("ring", False)])
+def test_only_voters_that_nobody_reaches_excuse_that_none_is_elected(
+    transport: str, excused: bool
+) -> None:
+    """Of five voters one is gone and one in doubt (D10). The others elect, unless one of them has
+    moved and its log is shorter: over rings nobody is asked by an address."""
+    quorum = dynamic(0, voters=5, observers=0, transport=transport)
+    begun(quorum)
+    world = quorum.world
+    mover, doubtful, gone = [id for id in quorum.ids if id != quorum.leader()][:3]
+    quorum.stop(gone, "kill")
+    world.machine(gone).dead = "its disk is gone"
+    quorum.process(doubtful).core._state.doubt.memory_lost = True
+    assert world._missing() and not world._may_be_stuck()
+    world.machine(mover).moves += 1
+    assert not world._may_be_stuck(), "it can be elected itself"
+    quorum.isolate(mover)
+    end = quorum.process(mover).log.end_offset
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.end_offset > end)
+    quorum.process(doubtful).core._state.doubt.memory_lost = True
+    assert world._may_be_stuck() == excused
+    world.machine(mover).moves -= 1
+    assert not world._may_be_stuck()
 
 
 @pytest.mark.parametrize("seed", [60_014, 60_365])

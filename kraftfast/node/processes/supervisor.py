@@ -268,11 +268,12 @@ class Supervisor:
                 text += f"; replica {id} ended {each.restarts} times, and its output says why"
         return text
 
-    def retry(self, node_id: int) -> None:
+    def retry(self, node_id: int, config: NodeConfig | None = None) -> None:
         """Start a worker again that stayed down: its directory is another one now."""
         with self._lock:
             self._check_open()
             worker = self.workers[node_id]
+            worker.config = config or worker.config
             worker.error, worker.start_at = None, 0.0
             self._wake()
 

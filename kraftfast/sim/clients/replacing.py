@@ -28,11 +28,12 @@ def choose(world: World, random: Random) -> Machine | None:
     named = world.settings.kraft_version > 0 or bool(world.oracle.voters.committed)
     if not named or world.settings.durability == "all" or len(voters.ids) < 3:
         return None
-    found = [
-        each
-        for each in world.machines
-        if each.process is not None and voters.is_voter(each.key) and world.operator.can_spare(each)
+    there = [
+        each for each in world.machines if each.process is not None and voters.is_voter(each.key)
     ]
+    if len(there) <= voters.majority:  # others stay down for good: they can do without no more
+        return None
+    found = [each for each in there if world.operator.can_spare(each)]
     return random.choice(found) if found else None
 
 

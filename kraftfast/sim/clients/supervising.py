@@ -485,14 +485,15 @@ class SimQuorum(LocalQuorum):
         (place,) = self._program.world.machine(id).endpoints
         return structs.replace(super()._config(id), listeners=[ListenerConfig(*place)])
 
-    def _adopt(self, timeout: float) -> None:
+    def _adopt(self, timeout: float, only: int | None = None) -> None:
         """Have replicas tried again that are down, by who knows."""
         self._program._adopting = True
         try:
-            super()._adopt(timeout)
+            super()._adopt(timeout, only)
         finally:
             self._program._adopting = False
-            self._program.failed.clear()
+            for id in list(self._program.failed) if only is None else [only]:
+                self._program.failed.pop(id, None)
 
     def vanish(self) -> None:
         """Be gone with the process: nothing is closed, and nobody is told."""

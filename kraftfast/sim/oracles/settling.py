@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.faults.lost_majority import Survivors
     from kraftfast.sim.faults.nemesis import Nemesis
     from kraftfast.sim.machines.machine import Machine
+    from kraftfast.sim.machines.network import Network
     from kraftfast.sim.machines.process import Process
     from kraftfast.sim.oracles.invariants import Oracle
     from kraftfast.sim.settings import Settings
@@ -45,6 +46,7 @@ class Settling:
     history: list[Append | Told]
     counts: Counter[str]
     nemesis: Nemesis
+    network: Network
     survivors: Survivors | None
     supervising: Supervising | None
     hand_overs = 0  # how often a replica was asked to let another one lead
@@ -224,7 +226,8 @@ class Settling:
     def _waits_for_all(self, voters: VoterSet) -> bool:
         """Return whether doubt keeps these voters from electing one without all of them.
 
-        Not where a majority is certain: one of it leads, or begins a log where nobody shows one.
+        Not where a majority is certain, and votes for one of it: that leads, or begins a log where
+        nobody shows one.
         """
         found = [each.process for each in self.oracle.voters.machines(voters)]
         running = [each for each in found if each is not None]
@@ -232,7 +235,28 @@ class Settling:
         certain = [each for each in running if not each.core.in_doubt]
         begins = not any(each.log.end_offset for each in in_doubt)
         begins = begins or any(each.log.end_offset for each in certain)
-        return bool(in_doubt) and not (begins and len(certain) >= voters.majority)
+        votes = max((self._votes_for(each, certain) for each in certain), default=0)
+        return bool(in_doubt) and not (begins and votes >= voters.majority)
+
+    def _votes_for(self, candidate: Process, voters: list[Process]) -> int:
+        """Return how many of these grant it their votes: it asks where its voter set says.
+
+        Who has moved while nobody leads is asked by none, as in Kafka, and asks in vain itself
+        where its log is shorter.
+        """
+
+        def end(process: Process) -> tuple[int, int]:
+            return process.log.last_epoch, process.log.end_offset
+
+        known = candidate.core.voters
+        asked = [
+            each
+            for each in voters
+            if each is candidate
+            or self.network.is_ring(candidate.id, each.id)
+            or known.endpoints(each.id) in ((), each.machine.endpoints)
+        ]
+        return sum(end(each) <= end(candidate) for each in asked)
 
     def _rest(self) -> None:
         """No election without a reason: an idle quorum is quiet.
