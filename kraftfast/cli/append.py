@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -44,10 +46,11 @@ def append(
     made = reach.producer(directory, servers, timeout, **compression)
     with open_input(file) as lines, made as producer:
         chunks = read_lines(lines, name)
-        if key_separator is None:
-            append_all(producer, chunks, timeout=timeout)
-        else:
-            append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
+        with telling_committed(producer, timeout):
+            if key_separator is None:
+                append_all(producer, chunks, timeout=timeout)
+            else:
+                append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
         outcomes = producer.outcomes
         if outcomes.next_ticket == 0:
             from kraftfast.errors import InputError
@@ -63,6 +66,36 @@ def append(
         raise
 
 
+@contextmanager
+def telling_committed(producer: Any, timeout: float) -> Iterator[None]:
+    """Let a failure say how many lines are committed all the same.
+
+    A caller that tries again with the whole input would append them twice.
+    """
+    from kraftfast.bench.load import settle
+    from kraftfast.errors import InputError, KraftfastError, RecordTooLarge
+
+    try:
+        try:
+            yield
+        except (InputError, RecordTooLarge):  # of the input: the lines before it are under way
+            settle(producer, 0, timeout)
+            raise
+    except KraftfastError as error:
+        outcomes = producer.outcomes
+        known = outcomes.first_known
+        runs = [run for run in outcomes.runs(known, outcomes.resolved) if run[3] is None]
+        if runs:
+            count = sum(end - first for first, end, _, _ in runs)
+            last = runs[-1][2] + runs[-1][1] - runs[-1][0] - 1
+            by_input = isinstance(error, InputError | RecordTooLarge)
+            text = f"{'at least ' * (known > 0)}{count} lines " + (
+                "before it were appended" if by_input else "are committed all the same"
+            )
+            error.args = (f"{error}; {text}, offsets {runs[0][2]} to {last}",)
+        raise
+
+
 def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeout: float) -> None:
     """Append lines that have a key each. Raises InputError at the first that has none."""
     from kraftfast.bench.load import settle
@@ -73,11 +106,7 @@ def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeou
         for start, end in zip(chunk.offsets[:-1].tolist(), chunk.offsets[1:].tolist()):
             key, found, value = chunk.source[start:end].partition(separator)
             if not found:
-                settle(producer, 0, timeout)
-                raise InputError(
-                    f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}; "
-                    f"{number} lines before it were appended"
-                )
+                raise InputError(f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}")
             producer.append(value, key=key, timeout=timeout)
             number += 1
     settle(producer, 0, timeout)

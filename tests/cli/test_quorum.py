@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.errors import OffsetOutOfRange
+from kraftfast.cli.append import telling_committed
+from kraftfast.errors import DiskFull, OffsetOutOfRange
 from kraftfast.quorum import free_port
 from tests.cli.kit import Program, command, environment, fails, run
 
@@ -60,6 +61,47 @@ def test_keys(quorum_dir: Path) -> None:
     assert [(each["key"], each["value"]) for each in found] == [("a", "1"), ("b", "2: 3")]
     text = fails(run("append", "--dir", quorum_dir, "--key-separator", ": ", data=b"a: 1\nb\n"), 3)
     assert "line 2 of stdin" in text and "1 lines before it were appended" in text
+
+
+def test_a_line_that_is_too_large_says_what_was_appended_before_it(quorum_dir: Path) -> None:
+    """Who appends the whole input again, without that line, would append the others twice."""
+    data = b"one\ntwo\n" + bytes(9 * 1024 * 1024) + b"\nthree\n"
+    text = fails(run("append", "--dir", quorum_dir, data=data), 4)
+    assert "line 3 of stdin" in text and "; 2 lines before it were appended, offsets " in text
+    first, last = map(int, text.split("offsets ")[1].split(" to "))
+    done = run("consume", "--dir", quorum_dir, "--from", first)
+    assert (done.returncode, done.stdout, last) == (0, b"one\ntwo\n", first + 1)
+
+
+class HalfFull:
+    """A producer whose leader runs out of space after ``committed`` records, or forgot those
+    before ``known``."""
+
+    def __init__(self, committed: int, known: int) -> None:
+        self.outcomes = self
+        self.first_known, self.resolved = known, committed + 1
+        self.taken = [(known, committed, known + 100, None)] if committed > known else []
+
+    def runs(self, first: int, end: int) -> list[tuple[int, int, int, Exception | None]]:
+        assert (first, end) == (self.first_known, self.resolved)
+        return [*self.taken, (end - 1, end, -1, DiskFull("nothing was appended"))]
+
+
+@pytest.mark.parametrize(
+    "committed, known, said",
+    [
+        (0, 0, "no room"),
+        (3, 0, "no room; 3 lines are committed all the same, offsets 100 to 102"),
+        (9, 4, "no room; at least 5 lines are committed all the same, offsets 104 to 108"),
+    ],
+)
+def test_a_failure_of_the_quorum_says_what_is_committed(
+    committed: int, known: int, said: str
+) -> None:
+    with pytest.raises(DiskFull) as caught:
+        with telling_committed(HalfFull(committed, known), timeout=5):
+            raise DiskFull("no room")
+    assert str(caught.value) == said
 
 
 def test_follow_shows_what_comes(quorum_dir: Path, program: Callable[..., Program]) -> None:
