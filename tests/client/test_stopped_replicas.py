@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kraftfast.client import of_this_host
-from kraftfast.errors import KraftfastError
+from kraftfast.errors import KraftfastError, NoQuorum
 from kraftfast.quorum import LocalQuorum
 from tests.client.test_faults import stopped
 
@@ -48,6 +48,25 @@ def test_a_replica_that_answers_is_heard_beside_those_that_hang(
     with stopped(ring_quorum, 1, 2):
         assert list(ring_quorum.statuses()) == [3]
     assert list(ring_quorum.statuses()) == [1, 2, 3]
+
+
+def test_a_consumer_is_refused_in_time(hung: LocalQuorum) -> None:
+    def make() -> None:
+        with pytest.raises(NoQuorum, match="timed out"):
+            hung.consumer(timeout=1)
+
+    assert seconds(make) < 1 + MORE_S
+
+
+def test_a_wait_ends_in_time(ring_quorum: LocalQuorum) -> None:
+    with ring_quorum.consumer() as consumer:
+        consumer.position = consumer.high_watermark
+        with stopped(ring_quorum, *ring_quorum.directories):
+            for id in ring_quorum.directories:
+                if consumer._watches[id] is not consumer._source:
+                    consumer._forget(id)
+            assert seconds(lambda: consumer.wait(0.3)) < 0.3 + MORE_S
+    ring_quorum.wait_leader(timeout=20)
 
 
 @pytest.mark.parametrize("name", ["wait_leader", "producer", "read_barrier"])
