@@ -75,6 +75,11 @@ class Connection:
             answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
         except PeerGone as error:
             raise Refused(f"{error} {AT_ONCE}") from None
+        except MalformedFrame as error:
+            raise MalformedFrame(
+                f"{_text(self.address)} does not speak Kafka's protocol; is it the port of another "
+                f"service? ({error})"
+            ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)
