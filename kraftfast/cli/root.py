@@ -17,7 +17,7 @@ from types import FrameType
 import click
 
 from kraftfast import __version__
-from kraftfast.cli import streams
+from kraftfast.cli import EXIT_INTERRUPTED, streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
 from kraftfast.errors import (
@@ -61,7 +61,6 @@ LINE_MAX = 1000
 
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
-EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE = 128 + signal.SIGPIPE
 
 
