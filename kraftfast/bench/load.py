@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftfast.bench.inputs import Chunk, Rows
+from kraftfast.errors import KraftfastError
 
 WARM_UP_RECORDS = 200
 CHECK_CLOCK_EVERY = 16
@@ -74,37 +75,74 @@ class Run:
         return self.value_bytes / self.seconds / 1e6 if self.seconds else 0.0
 
 
+class Settling:
+    """What becomes of the records that a producer is handed from now on.
+
+    A producer remembers a bounded number of stretches of offsets, and beside other producers each
+    batch may be one: :meth:`look` now and then, before the first ones are forgotten.
+
+    ``committed``: so many are. ``first_offset``, ``last_offset``: of the first and the last of
+    them, -1 until then. ``failure``: of the first record that failed, None if none has.
+    """
+
+    # _outcomes: the producer's. _seen: tickets below were looked at.
+
+    def __init__(self, producer: Any) -> None:
+        self._producer, self._outcomes = producer, producer.outcomes
+        self._seen: int = producer.outcomes.next_ticket
+        self.committed, self.first_offset, self.last_offset = 0, -1, -1
+        self.failure: KraftfastError | None = None
+
+    def look(self) -> None:
+        """Note what was resolved since the last look."""
+        resolved = self._outcomes.resolved
+        if resolved <= self._seen:
+            return
+        for first, end, base_offset, failure in self._outcomes.runs(self._seen, resolved):
+            if failure is None:
+                self.committed += end - first
+                self.last_offset = base_offset + end - first - 1
+            if self.first_offset < 0:
+                self.first_offset = base_offset
+            if self.failure is None:
+                self.failure = failure
+        self._seen = resolved
+
+    def finish(self, timeout: float = TIMEOUT_S) -> None:
+        """Wait for everything handed over; raises the failure of the first record that has one."""
+        self._producer.flush(timeout=timeout)
+        self.look()
+        if self.failure is not None:
+            raise self.failure
+
+
 def append_all(
     producer: Any,
     chunks: Iterable[Chunk],
     progress: Callable[[int], None] | None = None,
     timeout: float = TIMEOUT_S,
+    settling: Settling | None = None,
 ) -> Run:
     """Append everything and wait until it is committed.
 
-    ``progress`` is called now and then with the number of records handed over. Raises what
+    ``progress`` is called now and then with the number of records handed over; ``settling`` learns
+    what becomes of them. Raises what
     :meth:`Producer.wait <kraftfast.client.producer.producer.Producer.wait>` would for a record that
     failed.
     """
-    first, records, value_bytes = producer.outcomes.next_ticket, 0, 0
+    settling = settling or Settling(producer)
+    records = value_bytes = 0
     began = time.perf_counter()
     for chunk in chunks:
         producer.append_many_nowait(chunk.source, chunk.offsets, timeout=timeout)
         records += chunk.count
         value_bytes += chunk.value_bytes
+        settling.look()
         if progress is not None:
             progress(records)
-    settle(producer, first, timeout)
+    settling.finish(timeout)
     seconds = time.perf_counter() - began
     return Run(records, value_bytes, seconds, Latency.of(producer), records)
-
-
-def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None:
-    """Wait for everything handed over; raises the failure of the first record that has one."""
-    producer.flush(timeout=timeout)
-    for _, _, _, failure in producer.outcomes.runs(first_ticket, producer.outcomes.next_ticket):
-        if failure is not None:
-            raise failure
 
 
 def throughput(

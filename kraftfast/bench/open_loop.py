@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.load import TIMEOUT_S, Latency, Run, percentiles, settle
+from kraftfast.bench.load import TIMEOUT_S, Latency, Run, Settling, percentiles
 from kraftfast.errors import TimedOut
 from kraftfast.link.percentiles import QUANTILES, quantile_us
 from kraftfast.link.stats import bucket_tops
@@ -88,7 +88,7 @@ class Commits:
         self.at_ns, self.ends = array("q"), array("q")
 
     def note(self, batch: Any) -> None:
-        """Keep the moment of a batch; one that failed is left to ``settle``."""
+        """Keep the moment of a batch; one that failed is left to ``Settling``."""
         if batch.error is None:
             self.at_ns.append(time.perf_counter_ns())
             self.ends.append(batch.end_ticket)
@@ -129,7 +129,7 @@ def at_rate(
     ``first_row``: of the cycle of ``rows``. ``commits``: notes what the producer is told.
     """
     cycle, count = rows.rows, max(1, round(rate * seconds))
-    first = producer.outcomes.next_ticket
+    first, settling = producer.outcomes.next_ticket, Settling(producer)
     commits.clear()
     producer.latencies.reset_latency()
     late, sent = array("q"), 0
@@ -147,7 +147,7 @@ def at_rate(
         taken = min(due - sent, len(cycle) - at)
         producer.append_many_nowait(cycle[at : at + taken], timeout=TIMEOUT_S)
         sent += taken
-    settle(producer, first)
+    settling.finish()
     commits.wait(first + sent)
     took_s = max((commits.at_ns[-1] - began_ns) / 1e9, sent / rate)
     run = Run(sent, sent * rows.size, took_s, Latency.of(producer), sent)

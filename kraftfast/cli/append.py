@@ -6,11 +6,16 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kraftfast.cli import options, reach
+
+if TYPE_CHECKING:
+    from kraftfast.bench.load import Settling
+
+LOOK_RECORDS = 4096  # of so many, each a batch, the outcomes are known still
 
 
 @click.command()
@@ -38,25 +43,26 @@ def append(
     Prints their offsets once all of them are committed.
     """
     from kraftfast.bench.inputs import open_input, read_lines
-    from kraftfast.bench.load import append_all
+    from kraftfast.bench.load import Settling, append_all
 
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")
     name = "stdin" if file == "-" else file
     made = reach.producer(directory, servers, timeout, **compression)
     with open_input(file) as lines, made as producer:
-        chunks = read_lines(lines, name)
-        with telling_committed(producer, timeout):
+        chunks, settling = read_lines(lines, name), Settling(producer)
+        with telling_committed(settling, timeout):
             if key_separator is None:
-                append_all(producer, chunks, timeout=timeout)
+                append_all(producer, chunks, timeout=timeout, settling=settling)
             else:
-                append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
+                separator = os.fsencode(key_separator)
+                append_keyed(producer, chunks, separator, name, timeout, settling)
         outcomes = producer.outcomes
         if outcomes.next_ticket == 0:
             from kraftfast.errors import InputError
 
             raise InputError(f"{name} is empty: there is nothing to append")
-        first, last = outcomes.offset_of(0), outcomes.offset_of(outcomes.next_ticket - 1)
+        first, last = settling.first_offset, outcomes.offset_of(outcomes.next_ticket - 1)
     told = {"records": outcomes.next_ticket, "first_offset": first, "last_offset": last}
     text = f"{outcomes.next_ticket} records committed, offsets {first} to {last}"
     try:
@@ -67,38 +73,33 @@ def append(
 
 
 @contextmanager
-def telling_committed(producer: Any, timeout: float) -> Iterator[None]:
+def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
     """Let a failure say how many lines are committed all the same.
 
     A caller that tries again with the whole input would append them twice.
     """
-    from kraftfast.bench.load import settle
     from kraftfast.errors import InputError, KraftfastError, RecordTooLarge
 
     try:
         try:
             yield
         except (InputError, RecordTooLarge):  # of the input: the lines before it are under way
-            settle(producer, 0, timeout)
+            settling.finish(timeout)
             raise
     except KraftfastError as error:
-        outcomes = producer.outcomes
-        known = outcomes.first_known
-        runs = [run for run in outcomes.runs(known, outcomes.resolved) if run[3] is None]
-        if runs:
-            count = sum(end - first for first, end, _, _ in runs)
-            last = runs[-1][2] + runs[-1][1] - runs[-1][0] - 1
+        settling.look()
+        if settling.committed:
             by_input = isinstance(error, InputError | RecordTooLarge)
-            text = f"{'at least ' * (known > 0)}{count} lines " + (
-                "before it were appended" if by_input else "are committed all the same"
-            )
-            error.args = (f"{error}; {text}, offsets {runs[0][2]} to {last}",)
+            how = "before it were appended" if by_input else "are committed all the same"
+            where = f"offsets {settling.first_offset} to {settling.last_offset}"
+            error.args = (f"{error}; {settling.committed} lines {how}, {where}",)
         raise
 
 
-def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeout: float) -> None:
+def append_keyed(
+    producer: Any, chunks: Any, separator: bytes, name: str, timeout: float, settling: Settling
+) -> None:
     """Append lines that have a key each. Raises InputError at the first that has none."""
-    from kraftfast.bench.load import settle
     from kraftfast.errors import InputError
 
     number = 0
@@ -109,4 +110,6 @@ def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeou
                 raise InputError(f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}")
             producer.append(value, key=key, timeout=timeout)
             number += 1
-    settle(producer, 0, timeout)
+            if number % LOOK_RECORDS == 0:
+                settling.look()
+    settling.finish(timeout)

@@ -99,6 +99,20 @@ class KernelThreads:
         return thread
 
 
+class KernelProgram:
+    """See :class:`~kraftfast.link.ports.Program`."""
+
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    lock = staticmethod(threading.Lock)
+    reentrant_lock = staticmethod(threading.RLock)
+    poll = staticmethod(select.poll)
+    waker = Eventfd
+
+    def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
+        return threading.Thread(target=run, name=name, daemon=True)
+
+
 NETWORK = KernelNetwork()
 LOCAL = KernelLocal()
 THREADS = KernelThreads()

@@ -140,3 +140,45 @@ class Threads(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Pause the thread that calls this; it must not be the loop's."""
+
+
+class Thread(Joinable, Protocol):
+    """A thread, as ``threading.Thread`` has it; ``ident``: None until it was started."""
+
+    @property
+    def ident(self) -> int | None:
+        """Return its number, None until it was started."""
+
+    def start(self) -> None:
+        """Begin to run it. Raises RuntimeError."""
+
+    def is_alive(self) -> bool:
+        """Return whether it runs."""
+
+
+class Program(Protocol):
+    """Time, threads and locks of a program that uses replicas or supervises them."""
+
+    def monotonic(self) -> float:
+        """Return the time since some moment, seconds; it never falls."""
+
+    def sleep(self, seconds: float) -> None:
+        """Pause the calling thread."""
+
+    def lock(self) -> Any:
+        """Return a lock, as ``threading.Lock`` makes it."""
+
+    def reentrant_lock(self) -> Any:
+        """Return a lock that a thread may take twice, as ``threading.RLock`` makes it."""
+
+    def thread(self, run: Callable[[], object], name: str) -> Thread:
+        """Return a thread that calls ``run()`` and does not keep the process alive."""
+
+    def poll(self) -> Any:
+        """Return what waits for descriptors once, as ``select.poll`` makes it.
+
+        It has no descriptor of its own.
+        """
+
+    def waker(self) -> Waker:
+        """Return a descriptor that ends the wait of another thread. Raises OSError."""

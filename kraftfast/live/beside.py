@@ -79,6 +79,8 @@ class MetricsProcess:
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
                 try:
                     self._process = self._launch()
+                    if self._closing.is_set():  # the one before was ended, and none other known
+                        _let_end(self._process)
                     break
                 except OSError as error:
                     self.tell("metrics_failed", why=error.strerror)
@@ -89,8 +91,8 @@ class MetricsProcess:
         """End it. Raises nothing."""
         self._closing.set()
         process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        if process is not None:
+            _let_end(process)
             try:
                 process.wait(END_S)
             except subprocess.TimeoutExpired:
@@ -104,6 +106,12 @@ class MetricsProcess:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def _let_end(process: subprocess.Popen[bytes]) -> None:
+    """Tell it that this process needs it no longer."""
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _listen(listen: Address) -> socket.socket:

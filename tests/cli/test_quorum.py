@@ -10,13 +10,19 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kraftfast.bench.inputs import Chunk
+from kraftfast.bench.load import Settling, append_all
 from kraftfast.cli.append import telling_committed
-from kraftfast.errors import DiskFull, OffsetOutOfRange
+from kraftfast.client.producer.latency import Latencies
+from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange
 from kraftfast.quorum import free_port
 from tests.cli.kit import Program, command, environment, fails, run
+from tests.client.test_outcomes import Model
 
 pytestmark = pytest.mark.processes
 
@@ -73,35 +79,33 @@ def test_a_line_that_is_too_large_says_what_was_appended_before_it(quorum_dir: P
     assert (done.returncode, done.stdout, last) == (0, b"one\ntwo\n", first + 1)
 
 
-class HalfFull:
-    """A producer whose leader runs out of space after ``committed`` records, or forgot those
-    before ``known``."""
+def test_a_failure_of_the_quorum_says_what_is_committed() -> None:
+    model = Model()
 
-    def __init__(self, committed: int, known: int) -> None:
-        self.outcomes = self
-        self.first_known, self.resolved = known, committed + 1
-        self.taken = [(known, committed, known + 100, None)] if committed > known else []
+    def append_many(_values: Any, _offsets: Any, *, timeout: float) -> None:
+        model.commit(3, 100)
+        model.fail(2, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def runs(self, first: int, end: int) -> list[tuple[int, int, int, Exception | None]]:
-        assert (first, end) == (self.first_known, self.resolved)
-        return [*self.taken, (end - 1, end, -1, DiskFull("nothing was appended"))]
-
-
-@pytest.mark.parametrize(
-    "committed, known, said",
-    [
-        (0, 0, "no room"),
-        (3, 0, "no room; 3 lines are committed all the same, offsets 100 to 102"),
-        (9, 4, "no room; at least 5 lines are committed all the same, offsets 104 to 108"),
-    ],
-)
-def test_a_failure_of_the_quorum_says_what_is_committed(
-    committed: int, known: int, said: str
-) -> None:
+    producer = SimpleNamespace(
+        outcomes=model.outcomes,
+        append_many_nowait=append_many,
+        flush=lambda *, timeout: None,
+        latencies=Latencies(),
+    )
+    first, settling = model.replica.offset + 100, Settling(producer)
     with pytest.raises(DiskFull) as caught:
-        with telling_committed(HalfFull(committed, known), timeout=5):
-            raise DiskFull("no room")
-    assert str(caught.value) == said
+        with telling_committed(settling, timeout=5):
+            chunk = Chunk(b"abcde", list(range(6)), 5, 5)
+            append_all(producer, [chunk], timeout=5, settling=settling)
+    said = f"; 3 lines are committed all the same, offsets {first} to {first + 2}"
+    assert str(caught.value).endswith(said)
+
+
+def test_a_failure_with_nothing_committed_says_no_more() -> None:
+    producer = SimpleNamespace(outcomes=Model().outcomes)
+    with pytest.raises(DiskFull) as caught, telling_committed(Settling(producer), timeout=5):
+        raise DiskFull("no room")
+    assert str(caught.value) == "no room"
 
 
 def test_follow_shows_what_comes(quorum_dir: Path, program: Callable[..., Program]) -> None:

@@ -21,6 +21,7 @@ from kraftfast.errors import (
     Closed,
     CorruptBatch,
     ErrorCode,
+    KraftfastError,
     NoQuorum,
     OffsetOutOfRange,
     RequestRefused,
@@ -29,7 +30,7 @@ from kraftfast.errors import (
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire.fetch import PartitionFetched
-from tests.client.kit import ScriptedServer, encode
+from tests.client.kit import ScriptedServer, encode, wait_until
 
 # --- against real workers ---------------------------------------------------------------------
 
@@ -386,3 +387,83 @@ def test_what_is_held_is_bounded(server: ScriptedServer) -> None:
     assert len(requests) <= 2, "one answer is read, one is fetched ahead"
     assert all(request.max_bytes == request.partition_max_bytes == 5000 for request in requests)
     assert {request.replica_id for request in requests} == {-1} and log.asked == len(requests)
+
+
+def test_a_wait_without_time_asks_all_the_same(server: ScriptedServer) -> None:
+    """It said that nothing was there, and had not asked."""
+    log = Log(server, encode([b"a", b"b"]), high_watermark=2)
+    consumer = consumer_of(server)
+    assert consumer.wait(0)
+    assert [record.value for record in consumer.read(2)] == [b"a", b"b"]
+    assert not consumer.wait(0)
+    log.records += encode([b"c"], base_offset=2)
+    log.high_watermark = 3
+    assert consumer.wait(timeout=-1)
+    assert [record.value for record in consumer] == [b"c"]
+
+
+def test_a_wait_without_time_ends_where_no_server_answers(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_consumer, "GRACE_S", 0.3)
+    Log(server, encode([b"a"]))
+    consumer = consumer_of(server)
+    server.mute = True
+    began = time.monotonic()
+    assert not consumer.wait(0)
+    server.close()
+    with pytest.raises(NoQuorum):
+        consumer.wait(0)
+    assert time.monotonic() - began < 5.0
+
+
+class Following:
+    """A thread that waits for a record without an end, and what that raised or returned."""
+
+    def __init__(self, consumer: RemoteConsumer) -> None:
+        self.consumer, self.found = consumer, list[Any]()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.found.append(self.consumer.wait(None))
+        except KraftfastError as error:
+            self.found.append(error)
+
+    def result(self) -> Any:
+        self.thread.join(10)
+        assert self.found, "it waits for ever"
+        return self.found[0]
+
+
+def test_a_wait_without_end_ends_where_no_server_answers(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a consumer of this host. ``consume --follow`` was silent for ever."""
+    monkeypatch.setattr(remote_consumer, "SEARCH_S", 0.3)
+    log = Log(server)
+    log.faults = [lambda fetched: None]
+    consumer = consumer_of(server, timeout=0.2)
+    following = Following(consumer)
+    wait_until(lambda: log.asked)
+    began = time.monotonic()
+    server.close()
+    assert isinstance(following.result(), NoQuorum) and time.monotonic() - began >= 0.3
+
+
+def test_a_wait_without_end_goes_on_while_servers_answer(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None leads for a while: as with replicas of this host, it waits."""
+    monkeypatch.setattr(remote_consumer, "SEARCH_S", 0.3)
+    log = Log(server)
+    consumer = consumer_of(server, timeout=0.2)
+    leads, server.leader = server.leader, (-1, ("", 0))
+    log.faults = [with_code(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    following = Following(consumer)
+    following.thread.join(1.0)
+    assert not following.found
+    log.records, server.leader = encode([b"a"]), leads
+    assert following.result() is True
+    assert [record.value for record in consumer] == [b"a"]

@@ -8,6 +8,7 @@ import errno
 import os
 import resource
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -23,10 +24,14 @@ from kraftfast.errors import (
     Closed,
     DiskFull,
     ErrorCode,
+    KraftfastError,
     NoQuorum,
     OutOfResources,
     ProducerFenced,
+    RequestRefused,
     StorageError,
+    UnknownOutcome,
+    WouldBlock,
 )
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import InitProducerIdResponse
@@ -231,6 +236,38 @@ def test_a_close_waits_no_longer_than_wanted_for_another_thread(scripted: Script
     assert scripted.values() == []
 
 
+def test_a_close_while_the_interpreter_ends_raises_nothing(scripted: ScriptedQuorum) -> None:
+    """No thread begins then, and another one holds what the close waits for."""
+
+    class Ending(KernelHost):
+        def thread(self, run: Any, name: str) -> threading.Thread:
+            made = super().thread(run, name)
+            if name == "kraftfast-close":
+                made.start = no_more  # type: ignore[method-assign]
+            return made
+
+    def no_more() -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    scripted.host = Ending()  # type: ignore[assignment]
+    producer = Producer(scripted, connect=False)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with producer._exchange:
+            held.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    producer.close(timeout=0.01)
+    leave.set()
+    thread.join(10)
+    producer.close()
+    assert producer._ended
+
+
 def test_a_sender_that_cannot_take_over_is_closed(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,3 +288,155 @@ def test_a_sender_that_cannot_take_over_is_closed(
         Producer(scripted, 5.0)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(made[0][1])
+
+
+class CountedSleeps(KernelHost):
+    """Counts the pauses of a producer's threads."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    def sleep(self, seconds: float) -> None:  # type: ignore[override]
+        self.slept += 1
+        time.sleep(seconds)
+
+
+def send_nothing_more(scripted: ScriptedQuorum, producer: Producer, how: str) -> None:
+    """Take a producer's name, or close its quorum, while its threads are awake."""
+    scripted.mute = True
+    ticket = producer.append(b"under way")
+    with contextlib.suppress(WouldBlock):  # a batch stays open: the keeper does not sleep
+        while True:
+            producer.try_append(bytes(100))
+    if how == "quorum closed":
+        producer.lose_quorum()
+    else:
+        refused = InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
+        scripted.ask = lambda *_: refused  # type: ignore[method-assign]
+        scripted.refused = {b"under way"}
+        scripted.mute = False
+    with pytest.raises(KraftfastError):
+        producer.wait(ticket, timeout=5)
+
+
+@pytest.mark.parametrize("how", ["fenced", "quorum closed"])
+def test_a_producer_that_can_send_nothing_more_rests(scripted: ScriptedQuorum, how: str) -> None:
+    """Its threads tried again every 5 ms, until it was closed (L7)."""
+    scripted.host = host = CountedSleeps()  # type: ignore[assignment]
+    with Producer(scripted, 5.0, name="lost") as producer:
+        producer.on_commit(lambda batch: None)
+        send_nothing_more(scripted, producer, how)
+        with pytest.raises((ProducerFenced, Closed)):
+            producer.append(b"more", timeout=5)
+        wait_until(lambda: producer.keeper_sleeps and producer.caller_sleeps)
+        before = host.slept
+        time.sleep(0.2)
+        assert host.slept == before and producer.keeper_sleeps
+        with pytest.raises((ProducerFenced, Closed)):
+            producer.append(b"more", timeout=5)
+
+
+@pytest.mark.parametrize("how", ["fenced", "quorum closed"])
+def test_an_async_producer_that_can_send_nothing_more_rests(
+    scripted: ScriptedQuorum, how: str
+) -> None:
+    """It had a thread look for a leader every 50 ms."""
+
+    async def main() -> None:
+        producer = Producer(scripted, 5.0, name="lost")
+        async with AsyncProducer(producer) as wrapped:
+            send_nothing_more(scripted, producer, how)
+            with pytest.raises((ProducerFenced, Closed)):
+                await asyncio.wait_for(wrapped.append_wait(b"more"), 5)
+            async with asyncio.timeout(5):
+                while wrapped._search is not None:
+                    await asyncio.sleep(0.01)
+            calls: list[float] = []
+
+            def search(deadline: float) -> Any:
+                calls.append(deadline)
+                raise NoQuorum("none")
+
+            producer.reconnect = search  # type: ignore[method-assign]
+            await asyncio.sleep(1.2)  # also beyond what looks after it once a second
+            assert not calls
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_a_first_leader_learns_that_none_is_looked_for(
+    scripted: ScriptedQuorum,
+) -> None:
+    """The quorum was closed between two looks."""
+
+    async def main() -> None:
+        producer = Producer(scripted, connect=False)
+        producer.lose_quorum()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(AsyncProducer(producer)._connected(), 5)
+
+    asyncio.run(main())
+
+
+def test_futures_are_told_before_an_async_producer_rests(scripted: ScriptedQuorum) -> None:
+    """Whichever thread learnt that nothing more is sent."""
+
+    async def main() -> None:
+        producer = Producer(scripted, 5.0)
+        async with AsyncProducer(producer) as wrapped:
+            scripted.mute = True
+            future = wrapped.append(b"under way")
+            await asyncio.sleep(0)
+            producer.lose_quorum()
+            with pytest.raises(Closed):
+                producer.reconnect(time.monotonic() + 5)
+            with pytest.raises(UnknownOutcome):
+                await asyncio.wait_for(future, 5)
+
+    asyncio.run(main())
+
+
+def test_a_search_that_is_refused_is_made_seldom(
+    scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection was made for each, every 5 ms. What waits is sent once one is let in."""
+    made: list[Batch] = []
+    with Producer(scripted, 5.0) as producer:
+        producer.on_commit(made.append)
+        scripted.mute = True
+        producer.append(b"waits")
+        refused = RequestRefused("not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        scripted.problem, scripted.reachable = refused, False
+        searches, connect = [], scripted.connect
+        monkeypatch.setattr(
+            scripted, "connect", lambda *args: (searches.append(1), connect(*args))[1]
+        )
+        scripted.lose()
+        time.sleep(1.0)
+        assert 3 <= len(searches) <= 30, "of two threads"
+        scripted.mute, scripted.reachable = False, True
+        wait_until(lambda: made and made[-1].end_ticket == 1)
+        assert made[-1].error is None
+
+
+def test_an_async_search_that_is_refused_is_made_seldom(
+    scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(Producer(scripted, 5.0)) as producer:
+            scripted.mute = True
+            waits = asyncio.ensure_future(producer.append_wait(b"waits"))
+            await asyncio.sleep(0)
+            refused = RequestRefused("not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            scripted.problem, scripted.reachable = refused, False
+            searches, connect = [], scripted.connect
+            monkeypatch.setattr(
+                scripted, "connect", lambda *args: (searches.append(1), connect(*args))[1]
+            )
+            scripted.lose()
+            await asyncio.sleep(2.0)
+            assert 3 <= len(searches) <= 10
+            scripted.mute, scripted.reachable = False, True
+            assert await asyncio.wait_for(waits, 10) >= 0
+
+    asyncio.run(main())

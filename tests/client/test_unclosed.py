@@ -7,6 +7,7 @@ import copy
 import gc
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -19,10 +20,14 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.cluster import Cluster
+from kraftfast.client.consumer.consumer import Consumer
+from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import Closed, LocalError, NoQuorum
 from kraftfast.quorum import LocalQuorum
+from kraftfast.types import METADATA_TOPIC
 from tests.client.conftest import SMALL
 from tests.client.kit import wait_until
 from tests.client.scripted_quorum import ScriptedQuorum
@@ -99,6 +104,20 @@ def test_a_producer_that_nobody_got_does_not_warn(scripted: ScriptedQuorum) -> N
     with told() as warnings_told:
         with pytest.raises(NoQuorum):
             Producer(scripted, 0.01)
+        gc.collect()
+    assert not warnings_told
+
+
+@pytest.mark.parametrize("over_tcp", [False, True], ids=["of this host", "over TCP"])
+def test_a_consumer_that_nobody_got_does_not_warn(tmp_path: Path, over_tcp: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with told() as warnings_told:
+        with pytest.raises(NoQuorum):
+            if over_tcp:
+                RemoteConsumer(Cluster([address], METADATA_TOPIC), timeout=0.01)
+            else:
+                Consumer({1: str(tmp_path / "1")}, timeout=0.01)
         gc.collect()
     assert not warnings_told
 

@@ -1,6 +1,7 @@
 """Run a quorum for minutes or hours under load and faults, and check all that it says meanwhile.
 
-    python -m tests.endurance --minutes 60 [--dir D] [--seed N] [--durability D] [--quiet MINUTES]
+    python -m tests.endurance --minutes 60 [--dir D] [--seed N] [--durability D] [--transport T]
+        [--quiet MINUTES]
 
 Producers of each kind append numbered records, a consumer reads them as they are committed, and
 about every ten seconds something happens to a replica (``faults.py``). The log is kept in part, so
@@ -8,8 +9,8 @@ that segments are used again and replicas come back from snapshots. Once a minut
 fast it was and what the largest replica and this program use. For the last ``--quiet`` minutes
 there are no faults, so that usage and rates can be compared with those of the beginning.
 
-Exits with 1 where a record was lost, doubled, moved or damaged, where something waited for two
-minutes, or where replicas differ in the end.
+Exits with 1 where a record was lost, doubled, moved or damaged, where an append or the consumer
+waited for two minutes, where a fault did not heal, or where replicas differ in the end.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ class Run:
             each.start()
         while (now := time.monotonic()) < began + seconds and not self._has_ended():
             if now >= fault_at and now < began + seconds - quiet_s:
-                self.faults.one()
+                try:
+                    self.faults.one()
+                except (AssertionError, KraftfastError) as error:
+                    self.wrong.append(f"a fault did not heal: {type(error).__name__}: {error}")
+                    break
                 fault_at = time.monotonic() + self.chance.uniform(0.0, 2 * FAULT_EVERY_S)
             if now >= line_at + LINE_EVERY_S:
                 self._tell(now - began, (self.observer.records - records) / (now - line_at))
@@ -66,6 +71,7 @@ class Run:
 
     def _has_ended(self) -> bool:
         """Return whether something is wrong already."""
+        self.observer.check_silence()
         failed = [each for each in self.writers if each.error is not None]
         return bool(failed or self.observer.wrong or not self.observer.is_alive())
 
@@ -76,8 +82,7 @@ class Run:
         ours = usage_of(os.getpid())
         assert ours is not None
         waits = {each.name: round(each.slowest_s, 1) for each in self.writers}
-        waits["observer"] = round(self.observer.silent_s, 1)
-        self.observer.silent_s = 0.0
+        waits["observer"] = round(self.observer.silence(), 1)
         for each in self.writers:
             each.slowest_s = 0.0
         print(
@@ -96,7 +101,10 @@ class Run:
                 self.wrong.append(f"{each.name} hangs")
             elif each.error is not None:
                 self.wrong.append(f"{each.name}: {type(each.error).__name__}: {each.error}")
-        self.observer.finish(self.quorum.read_barrier(timeout=END_S), END_S)
+        try:
+            self.observer.finish(self.quorum.read_barrier(timeout=END_S), END_S)
+        except KraftfastError as error:
+            self.wrong.append(f"no end to read to: {error}")
         self.wrong += self.observer.wrong
         try:
             print(f"the same in all replicas: {self.quorum.verify(timeout=END_S):,} bytes")

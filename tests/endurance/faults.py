@@ -16,8 +16,8 @@ TIMEOUT_S = 90.0
 class Faults:
     """One fault a call, at random. ``counts``: name -> so many were made.
 
-    Calls return once every replica runs and has caught up again. Raises KraftfastError where one
-    does not within ``TIMEOUT_S``.
+    Calls return once every replica runs and has caught up again. Raises AssertionError where one
+    does not within ``TIMEOUT_S``, KraftfastError where there is no leader to ask.
     """
 
     def __init__(self, quorum: QuorumUnderTest, seed: int) -> None:

@@ -11,6 +11,7 @@ from kraftfast.quorum import LocalQuorum
 from kraftfast.record.shapes import Record
 
 PAUSE_S = 0.2
+SILENCE_S_MAX = 120.0
 BEHIND_MAX = 3_000_000
 """So many acknowledged records may be waited for; more means that the observer is too slow."""
 
@@ -24,14 +25,13 @@ def value_of(name: str, number: int, size: int) -> bytes:
 class Observer(threading.Thread):
     """A consumer. ``wrong``: what should not be; ``records``: so many were read.
 
-    ``silent_s``: the longest time without a record since it was last set to 0.
-
     Each name's numbers must come in order, each once and none left out, where its
     acknowledgement said (I23), and offsets must rise.
     """
 
     # _next: name -> the number that comes next. _read: (name, number) -> the offset where it was
-    # read, until the acknowledgement comes; _told the other way round.
+    # read, until the acknowledgement comes; _told the other way round. _read_at: when a record came
+    # last. _silent_s: the longest time without one since the last look.
 
     def __init__(self, quorum: LocalQuorum, size: int) -> None:
         super().__init__(name="observer", daemon=True)
@@ -42,7 +42,7 @@ class Observer(threading.Thread):
         self._told: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._end: int | None = None
-        self._read_at, self.silent_s = time.monotonic(), 0.0
+        self._read_at, self._silent_s = time.monotonic(), 0.0
 
     def acknowledged(self, name: str, first: int, offsets: Iterable[int]) -> None:
         """Note that the records of ``name`` from number ``first`` on were acknowledged there."""
@@ -84,8 +84,9 @@ class Observer(threading.Thread):
                 self._complain(f"{key} at {record.offset} has other bytes")
             self._next[key[0]], self.last_offset = key[1] + 1, record.offset
             self.records += 1
-            self._note_time()
+            self.check_silence()
             with self._lock:
+                self._note_time()
                 told = self._told.pop(key, None)
                 if told is None:
                     self._read[key] = record.offset
@@ -94,7 +95,20 @@ class Observer(threading.Thread):
 
     def _note_time(self) -> None:
         now = time.monotonic()
-        self.silent_s, self._read_at = max(self.silent_s, now - self._read_at), now
+        self._silent_s, self._read_at = max(self._silent_s, now - self._read_at), now
+
+    def silence(self) -> float:
+        """Return the longest time without a record since the last call, or one that lasts still."""
+        with self._lock:
+            longest_s = max(self._silent_s, time.monotonic() - self._read_at)
+            self._silent_s = 0.0
+        return longest_s
+
+    def check_silence(self) -> None:
+        """Complain if the last record came two minutes ago: somebody appends all the time."""
+        silent_s = time.monotonic() - self._read_at
+        if silent_s > SILENCE_S_MAX:
+            self._complain(f"the consumer got nothing for {silent_s:.0f} s")
 
     def finish(self, end_offset: int, timeout_s: float) -> None:
         """Read up to the end; each record must have its acknowledgement and the other way round."""

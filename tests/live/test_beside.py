@@ -63,6 +63,31 @@ def test_one_that_ends_is_started_again(
     assert told[1].message == "the process of /metrics ended (-9) -> it is started again"
 
 
+def test_one_that_is_started_again_during_a_close_ends_too(
+    quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "AGAIN_S", 0.01)
+    metrics = MetricsProcess(quorum.path, ("127.0.0.1", 0), EventLog(1, lambda _: None).tell)
+    metrics.start()
+    launch, again = metrics._launch, list[Any]()
+
+    def launch_late() -> Any:
+        again.append(None)
+        assert metrics._closing.wait(TIMEOUT_S)
+        again[0] = launch()
+        return again[0]
+
+    monkeypatch.setattr(metrics, "_launch", launch_late)
+    assert metrics._process is not None
+    metrics._process.kill()
+    wait_until(lambda: again)
+    metrics.close()
+    try:
+        assert not metrics._thread.is_alive() and again[0].poll() is not None
+    finally:
+        again[0].kill()
+
+
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]

@@ -194,6 +194,22 @@ def test_a_request_that_nobody_answers_keeps_no_slot(
         assert sock.recv(1) == b""
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["one request", "kept for another"])
+def test_a_door_that_closes_hangs_up_on_who_has_no_answer(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """It was left waiting while the log was flushed and trimmed."""
+    door = replica.loop.door
+    monkeypatch.setattr(local_door.local_request, "take", lambda *_args: None)
+    with replica.local() as sock:
+        sock.send(encode_hello(Hello(kind="request", again=again)))
+        replica.until(lambda: door.asking)
+        sock.setblocking(False)
+        door.close()
+        assert sock.recv(1) == b""
+    assert not door.asking and not door.keeping and not +door.slots.shares
+
+
 @pytest.mark.parametrize(
     ("file", "final"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -229,6 +230,19 @@ def test_the_next_slice_waits_until_this_one_has_left(tmp_path: Path) -> None:
     node.ms += 60_000  # a ring that never has room
     snapshots.tend()
     assert not snapshots.is_waiting and len(node.events) == 3
+
+
+def test_a_deleted_snapshot_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was sent last stayed open: a full disk got nothing of it back."""
+    made(tmp_path)
+    monkeypatch.setattr("kraftfast.log.log_start.delete_before", lambda *_: 0)
+    node: Any = FakeNode(tmp_path)
+    node.log, node.show = SimpleNamespace(log_start_offset=11), lambda: None
+    snapshots = Snapshots(node)
+    snapshots.answer(answer(FakeSource(), ID, 0))
+    snapshots.delete_before(fx.DeleteBefore(11))
+    links = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [each for each in links if str(tmp_path) in each]
 
 
 # --- slices in ------------------------------------------------------------------------------------

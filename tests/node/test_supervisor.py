@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import select
 import signal
@@ -425,6 +426,42 @@ def test_a_process_that_no_kill_ends_is_waited_for_no_longer_than_that(
     assert not closing.is_alive() and worker.process is None
     assert told == ["worker_hangs"]
     far.close()
+
+
+@pytest.mark.parametrize("what", ["all", "one", "without a pidfd", "a sibling without a pidfd"])
+def test_what_was_launched_and_no_kill_ends_is_waited_for_no_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It imports from a disk that hangs. A supervisor that closed held its lock for ever."""
+    monkeypatch.setattr("kraftfast.node.processes.ending.KILLED_S_MAX", 0.05)
+
+    class StuckHost(KernelHost):
+        def spawn(self, fds: list[int]) -> Stuck:
+            return Stuck(os.getpid())
+
+        def open_pidfd(self, pid: int) -> int:
+            if "without" in what and (pid != os.getpid() or "sibling" not in what):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return os.open(os.devnull, os.O_RDONLY)
+
+    def run() -> None:
+        if what == "without a pidfd":
+            with pytest.raises(OSError):
+                Launch(2, StuckHost())
+            return
+        launch = Launch(2, StuckHost())
+        if what == "a sibling without a pidfd":
+            assert launch._sibling(1) is None
+        launch.end() if what == "all" else launch.first.end()
+
+    monkeypatch.setattr("kraftfast.node.processes.launching.Sibling", Stuck)
+    before = len(os.listdir("/proc/self/fd"))
+    ending = threading.Thread(target=run, daemon=True)
+    ending.start()
+    ending.join(5)
+    assert not ending.is_alive()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_replica_that_hangs_does_not_take_all_the_time_to_find_a_leader(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ FOR_EACH_OTHER = {
     "disown",
     "doubt",
     "enlarge",
+    "has_nothing_to_do",
     "let_go",
     "lose_quorum",
     "pump",

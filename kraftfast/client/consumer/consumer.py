@@ -86,7 +86,9 @@ class RecordStream(forks.Unique, ABC):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until there is something at ``position``; False if ``timeout`` seconds pass without.
 
-        Goes on with another replica if this one is gone. Raises NoQuorum.
+        With ``timeout`` 0 it looks once; over TCP the leader has two seconds to answer. Goes on
+        with another replica if this one is gone. Raises NoQuorum where none answers until
+        ``timeout``, or for ten seconds: one that follows ends then, too.
         """
 
     @abstractmethod
@@ -256,7 +258,11 @@ class Consumer(RecordStream):
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
-        self._choose_source(deadline)
+        try:
+            self._choose_source(deadline)
+        except BaseException:
+            self.close()  # no caller gets it
+            raise
 
     # --- replicas ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.client.cluster import Cluster, Leader
 from kraftfast.client.connection import Connection
-from kraftfast.client.consumer.consumer import RETRY_S, RecordStream
+from kraftfast.client.consumer.consumer import RETRY_S, SEARCH_S, RecordStream
 from kraftfast.client.producer.refusals import Search
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
@@ -87,7 +88,11 @@ class RemoteConsumer(RecordStream):
         self._asked = -1
         self._answer_due = 0.0
         self._high_watermark = self._behind_end = -1
-        self._attach(deadline)
+        try:
+            self._attach(deadline)
+        except BaseException:
+            self.close()  # no caller gets it
+            raise
 
     @property
     def high_watermark(self) -> int:
@@ -112,14 +117,18 @@ class RemoteConsumer(RecordStream):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = self._deadline(FOREVER_S if timeout is None else timeout)
+        deadline = answer_by = self._deadline(FOREVER_S if timeout is None else timeout)
+        if self.host.monotonic() >= deadline:  # it asks once all the same
+            answer_by = self.host.monotonic() + GRACE_S
         while not self._next_ahead():
-            left = deadline - self.host.monotonic()
+            left = max(0.0, deadline - self.host.monotonic())
             try:
-                if left <= 0 or (self._fill(min(WAIT_MS_MAX, int(left * 1000)), deadline)):
+                if self._fill(min(WAIT_MS_MAX, int(left * 1000)), answer_by):
                     break
             except TimedOut:
                 return False
+            if self.host.monotonic() >= deadline:
+                break
         return bool(self._ahead)
 
     def _next_ahead(self) -> bool:
@@ -135,11 +144,14 @@ class RemoteConsumer(RecordStream):
     def _fill(self, wait_ms: int, deadline: float) -> bool:
         """Get batches at ``position``: False if there are none within ``wait_ms``.
 
-        Raises TimedOut if there is no answer, NoQuorum if there is no leader until the deadline.
+        Raises TimedOut if there is no answer, NoQuorum if there is no leader until the deadline, or
+        if no server answers for long (``SEARCH_S``, or ``timeout`` of the class).
         """
         while True:
             try:
-                connection = self._connection or self._attach(deadline)
+                connection = self._connection
+                if connection is None:
+                    connection = self._attach(deadline, max(SEARCH_S, self.timeout))
                 early = self._asked == self.position
                 if not early:
                     self._take_back(connection)
@@ -197,19 +209,27 @@ class RemoteConsumer(RecordStream):
 
     # --- the wire ---------------------------------------------------------------------------------
 
-    def _attach(self, deadline: float) -> Connection:
-        """Find the leader. Raises NoQuorum when the deadline passes without one."""
+    def _attach(self, deadline: float, silence_s: float = math.inf) -> Connection:
+        """Find the leader.
+
+        Raises NoQuorum when the deadline passes without one, or ``silence_s`` without a server that
+        answers.
+        """
         self._check_open()
         self._detach()
         search = Search(deadline, self._leader is not None, self.host.monotonic)
+        answer_by = self.host.monotonic() + silence_s
         while True:
             try:
-                self._connection, self._leader = self.cluster.find_leader(deadline)
+                self._connection, self._leader = self.cluster.find_leader(min(deadline, answer_by))
                 cap = max(self.fetch_bytes, limits.BATCH_BYTES_MAX) + ANSWER_OVERHEAD_BYTES
                 self._connection.splitter.frame_bytes_max = cap
                 return self._connection
             except (NotLeader, NoQuorum, OutOfResources) as error:
-                if search.is_over(error):
+                now = self.host.monotonic()
+                if isinstance(error, NotLeader):  # a server said so
+                    answer_by = now + silence_s
+                if search.is_over(error) or now >= answer_by:
                     if isinstance(error, OutOfResources):
                         raise
                     raise NoQuorum(f"no leader could be found: {error}") from None

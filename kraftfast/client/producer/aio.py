@@ -30,7 +30,7 @@ from kraftfast.client.producer.loop_refs import let_go_in, weakly
 from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.refusals import ends_search
+from kraftfast.client.producer.refusals import Pause, ends_search
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import (
     RecordFields,
@@ -107,6 +107,7 @@ class AsyncProducer(forks.Unique):
                 late = self._now() >= self._lead_by
                 if failure is not None and (late or ends_search(failure)):
                     raise failure
+                self.producer.check_fenced()
                 self._room.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._room.wait(), ROOM_S)
@@ -384,26 +385,25 @@ class AsyncProducer(forks.Unique):
 
     def _notice(self, sender: Sender | None) -> None:
         """Look for a leader if there is none now."""
-        if (
-            (sender is None or sender.broken is not None)
-            and self._search is None
-            and self._exchange is None
-            and not self._closed
-        ):
+        is_idle = self._search is None and self._exchange is None and not self._closed
+        is_gone = sender is None or sender.broken is not None
+        if is_gone and is_idle and (self._waiting or not self.producer.has_nothing_to_do()):
             self._unwatch()
             self._search = self._loop.create_task(self._search_leader())
 
     async def _search_leader(self) -> None:
+        pause = Pause(ROOM_S, SEARCH_S)
         try:
-            while not self._closed:
+            while not self._closed and (self._waiting or not self.producer.has_nothing_to_do()):
                 try:
                     await asyncio.to_thread(self.producer.reconnect, self._now() + SEARCH_S)
                     break
                 except KraftfastError as error:
                     self._failure = error
-                    await asyncio.sleep(ROOM_S)
+                    pause_s = pause.after(error)
                 finally:
                     self._outcomes.settle(self._waiting)
+                await asyncio.sleep(pause_s)
         finally:
             self._search = None
         if not self._closed:

@@ -30,9 +30,9 @@ def forgotten(ticket) -> UnknownOutcome:
 cdef class Outcomes:
     """Tickets and their offsets or failures.
 
-    Invariants: ``resolved <= next_ticket``; stretches rise by ticket and end at ``resolved``. What
-    is older than the last 65,536 stretches is forgotten, and of failures older than the last 1024
-    the reason: the memory is bounded (I25).
+    Invariants: ``resolved <= next_ticket``; stretches rise by ticket and end at ``resolved``. The
+    last 32,768 stretches are known at least, 65,536 at most, and the reasons of the last 1024
+    failures: the memory is bounded (I25).
     """
 
     def __init__(self):

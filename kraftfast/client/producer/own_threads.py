@@ -13,14 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.arguments import function
-from kraftfast.client.host import Host, Thread
+from kraftfast.client.host import Host
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
+from kraftfast.client.producer.refusals import Pause
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import Batch, resolved_batches
 from kraftfast.errors import KraftfastError
+from kraftfast.link.ports import Thread
 
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
@@ -43,9 +45,11 @@ class OwnThreads:
     _called_back: int
     _keeper: Thread | None
     _caller: Thread | None
+    _pause: Pause
     _starting: Any
     _wanted: News
     _check_open: Callable[[], None]
+    check_fenced: Callable[[], None]
     pump: Callable[[Sender, int, float], None]
     reconnect: Callable[[float], Sender]
 
@@ -94,6 +98,9 @@ class OwnThreads:
 
     def _keep_once(self) -> bool:
         sender = self.sender
+        if self.has_nothing_to_do():
+            self.keeper_sleeps = True
+            return False
         if sender is None or sender.broken is not None:
             self._try_reconnect()
         elif sender.has_open or sender.backlog:
@@ -108,9 +115,22 @@ class OwnThreads:
     def _keeper_is_needed(self) -> bool:
         """Return whether there is something for it to do; if so, it does not sleep."""
         sender = self.sender
-        busy = sender is None or sender.has_open or sender.backlog
+        if sender is not None:
+            busy = bool(sender.has_open or sender.backlog)
+        else:
+            busy = not self.has_nothing_to_do()
         if not self.keeper_sleeps or self._closed or busy:
             self.keeper_sleeps = False
+            return True
+        return False
+
+    def has_nothing_to_do(self) -> bool:
+        """Return whether everything is resolved, and nothing can be handed over ever again (L7)."""
+        if self.sender is not None or self.outcomes.next_ticket > self.outcomes.resolved:
+            return False
+        try:
+            self.check_fenced()
+        except KraftfastError:
             return True
         return False
 
@@ -152,10 +172,15 @@ class OwnThreads:
         return False
 
     def _try_reconnect(self) -> None:
+        """Look for a leader; pause if there is none, longer each time where the search is refused.
+
+        A thread that waits for a record learns of it by itself.
+        """
         try:
             self.reconnect(self.host.monotonic() + SLEEP_S_MAX)
-        except KraftfastError:
-            self.host.sleep(PAUSE_S)  # a thread that waits learns of it
+            self._pause = Pause(PAUSE_S, SLEEP_S_MAX)
+        except KraftfastError as error:
+            self.host.sleep(self._pause.after(error))
 
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""

@@ -22,15 +22,14 @@ from typing import Any
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, header_pairs, whole_number
 from kraftfast.client.connector import Connector
-from kraftfast.client.host import Thread
-from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, Appender
-from kraftfast.client.producer.collected import Collected
+from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX, Appender
+from kraftfast.client.producer.collected import Collected, run_in_background
 from kraftfast.client.producer.init_producer_id import Identities, Standing
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
-from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Full, QuorumClosed, Search
+from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Full, Pause, QuorumClosed, Search
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
@@ -55,6 +54,7 @@ from kraftfast.errors import (
     WouldBlock,
     WrongProcess,
 )
+from kraftfast.link.ports import Thread
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import compressor_of
 
@@ -77,6 +77,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     # _record_bytes: of the largest record that needed a larger sender. _exchange: held to get one.
     # _progress_at: when a ticket was last resolved, or the sender last doubted.
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
+    # _pause: of the two, after a search for a leader that has failed.
     # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
     # _closed: calls raise refusal. _ended: nothing is resolved either. _lost: no quorum is left.
 
@@ -109,6 +110,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         self._called_back = 0
         self._keeper: Thread | None = None
         self._caller: Thread | None = None
+        self._pause = Pause(PAUSE_S, SLEEP_S_MAX)
         self._starting, self._wanted = self.host.lock(), News(self.host.lock)
         self._closed = self._ended = self._lost = False
         self.refusal: LocalError = Closed("the producer is closed")
@@ -426,7 +428,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             with Held(self._exchange, deadline, self.host.monotonic):
                 self._resolve_rest()
         except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
-            self.host.thread(lambda: self.close(timeout=FOREVER_S), "kraftfast-close").start()
+            run_in_background(lambda: self.close(timeout=FOREVER_S), self.host)
             return
         for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
             if thread is not None and not self.host.is_current(thread):

@@ -83,6 +83,22 @@ def ends_search(error: KraftfastError) -> bool:
     return isinstance(error, Full) or not isinstance(error, NoQuorum)
 
 
+class Pause:
+    """How long to leave a search alone that has failed: ``first_s``, and where it was refused
+    twice as long each time, up to ``most_s``.
+    """
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self.first_s = self._next_s = first_s
+        self.most_s = most_s
+
+    def after(self, error: KraftfastError) -> float:
+        """Return the seconds to pause after a search that ended with ``error``."""
+        pause_s = self._next_s if ends_search(error) else self.first_s
+        self._next_s = min(2 * pause_s, self.most_s)
+        return pause_s
+
+
 NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS})
 """Answers after which a batch is in no log, and the next leader may have it."""
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kraftfast.node.processes.host import Child
     from kraftfast.node.processes.supervisor import Worker
 
 KILLED_S_MAX = 5.0
@@ -23,14 +24,21 @@ def wait_or_kill(worker: Worker, deadline: float) -> None:
         kill(worker)
 
 
+def kill_process(process: Child) -> bool:
+    """Kill a process and wait for its end; return whether it has ended."""
+    process.kill()  # nothing if it has ended
+    try:
+        process.wait(KILLED_S_MAX)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def kill(worker: Worker) -> None:
     """End it now, if it runs still. One that does not end runs no code of ours any more."""
     process = worker.process
     if process is not None:
-        process.kill()  # nothing if it has ended
-        try:
-            process.wait(KILLED_S_MAX)
-        except subprocess.TimeoutExpired:
+        if not kill_process(process):
             worker.host.tell("worker_hangs", worker.config.node_id, pid=process.pid)
         while worker.heard():
             pass

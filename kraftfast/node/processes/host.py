@@ -13,20 +13,20 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import kraftfast
 from kraftfast.errors import HostUnsupported, OutOfResources
 from kraftfast.link.host import check_host, check_tasks
-from kraftfast.link.kernel import Eventfd
+from kraftfast.link.kernel import KernelProgram
+from kraftfast.link.ports import Program
 from kraftfast.node.processes.telling import Telling, tell
 from kraftfast.node.storage.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
-    from kraftfast.link.ports import Event, Waker
+    from kraftfast.link.ports import Event
 
 SCARCE = {
     errno.EMFILE: ": raise the limit of open files (ulimit -n)",
@@ -79,49 +79,14 @@ class Held(Protocol):
         """Let it go. A second call does nothing."""
 
 
-class Thread(Protocol):
-    """A thread, as ``threading.Thread`` has it; ``ident``: None until it was started."""
-
-    @property
-    def ident(self) -> int | None:
-        """Return its number, None until it was started."""
-
-    def start(self) -> None:
-        """Begin to run it. Raises RuntimeError."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most ``timeout`` seconds."""
-
-
-class Host(Protocol):
+class Host(Program, Protocol):
     """Processes, threads and time of the program that supervises replicas."""
 
     tell: Telling
     """Where events go."""
 
-    def monotonic(self) -> float:
-        """Return the time since some moment, seconds; it never falls."""
-
-    def sleep(self, seconds: float) -> None:
-        """Pause the calling thread."""
-
-    def lock(self) -> Any:
-        """Return a lock, as ``threading.Lock`` makes it."""
-
-    def reentrant_lock(self) -> Any:
-        """Return a lock that a thread may take twice, as ``threading.RLock`` makes it."""
-
     def event(self) -> Event:
         """Return a flag that is not set."""
-
-    def thread(self, run: Callable[[], object], name: str) -> Thread:
-        """Return a thread that calls ``run()`` and does not keep the process alive."""
-
-    def poll(self) -> Any:
-        """Return what waits for descriptors once, as ``select.poll`` makes it."""
-
-    def waker(self) -> Waker:
-        """Return a descriptor that ends the wait of another thread. Raises OSError."""
 
     def is_readable(self, sock: socket.socket, timeout_s: float) -> bool:
         """Wait until something came over a socket; False: not in time."""
@@ -160,25 +125,16 @@ class Host(Protocol):
         """Return what a child takes over from this process. Raises OSError."""
 
 
-class KernelHost:
+class KernelHost(KernelProgram):
     """See :class:`Host`."""
 
     tell = tell
-    monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-    lock = staticmethod(threading.Lock)
-    reentrant_lock = staticmethod(threading.RLock)
     event = threading.Event
-    poll = staticmethod(select.poll)
-    waker = Eventfd
     check_host = staticmethod(check_host)
     check_tasks = staticmethod(check_tasks)
     close = staticmethod(os.close)
     kill = staticmethod(os.kill)
     held_directory = HeldDirectory
-
-    def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
-        return threading.Thread(target=run, name=name, daemon=True)
 
     def is_readable(self, sock: socket.socket, timeout_s: float) -> bool:
         return bool(select.select([sock], [], [], timeout_s)[0])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kraftfast import forks
+from kraftfast.node.processes.ending import kill_process
 from kraftfast.node.processes.host import HOST, Child, Host
 
 SIBLINGS_BYTES_MAX = 64 * 1024
@@ -70,9 +71,8 @@ class Launched(NamedTuple):
     host: Host
 
     def end(self) -> None:
-        """Kill it and forget it."""
-        self.process.kill()
-        self.process.wait()
+        """Kill it and forget it, also if it does not end: it runs no code of ours any more."""
+        kill_process(self.process)
         self.sock.close()
         self.host.close(self.pidfd)
 
@@ -95,8 +95,7 @@ class Launch:
             for sock in ours:
                 sock.close()
             if process is not None:  # without a pidfd nothing would tell that it has ended
-                process.kill()
-                process.wait()
+                kill_process(process)
             raise
         finally:
             for sock in theirs:
@@ -123,8 +122,7 @@ class Launch:
         try:
             return Launched(sibling, sock, self._host.open_pidfd(pid), self._host)
         except OSError:  # no descriptors: it is our child, and must not stay a zombie
-            sibling.kill()
-            sibling.wait()
+            kill_process(sibling)
             sock.close()
             return None
 

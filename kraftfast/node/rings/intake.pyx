@@ -42,7 +42,6 @@ cdef class Run:
 
     cdef uint64_t first_batch, batches
     cdef int64_t base_offset, end_offset
-    cdef int32_t epoch
     cdef uint64_t appended_ns
     cdef int32_t error
 
@@ -200,9 +199,9 @@ cdef class RingProducer:
             if not self.append(log, epoch):
                 if not log.refusal:
                     break
-                base = self._note_run(base, log.end_offset, batches, epoch, stats)
+                base = self._note_run(base, log.end_offset, batches, stats)
                 batches, refused = 0, True
-                self._note_refusal(log, epoch)
+                self._note_refusal(log)
                 kf_ring_release(self.inbox.ring)
                 continue
             sent = head.sent_ns
@@ -213,7 +212,7 @@ cdef class RingProducer:
             appended += self.inbox.message.length - sizeof(head)
             batches += 1
             kf_ring_release(self.inbox.ring)
-        self._note_run(base, log.end_offset, batches, epoch, stats)
+        self._note_run(base, log.end_offset, batches, stats)
         stats.add(W_BYTES, appended)
         if refused:
             self.commit(self.committed, stats)  # what was refused or a duplicate may be told now
@@ -264,7 +263,7 @@ cdef class RingProducer:
             self.cut_off = f"its batch does not check: {error}"
         return False
 
-    cdef _note_refusal(self, Log log, int32_t epoch):
+    cdef _note_refusal(self, Log log):
         """Note why the batch at hand is not appended: it may not be, or it was already."""
         cdef Producers known = log.producers
         cdef Run run
@@ -274,19 +273,19 @@ cdef class RingProducer:
             self._note_refused(1, DUPLICATE, known.original_end)
         else:
             run = Run.__new__(Run)
-            run.first_batch, run.batches, run.epoch = self.taken, 1, epoch
+            run.first_batch, run.batches = self.taken, 1
             run.base_offset, run.end_offset = known.original_offset, known.original_end
             run.appended_ns = kf_now_ns()
             self.taken += 1
             self._wait(run)
 
-    cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
+    cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches,
                            Stats stats) except -1:
         """Note batches that were appended in a row, if there are any; returns their end."""
         cdef Run run
         if batches:
             run = Run.__new__(Run)
-            run.first_batch, run.batches, run.epoch = self.taken, batches, epoch
+            run.first_batch, run.batches = self.taken, batches
             run.base_offset, run.end_offset = base, end
             run.appended_ns = kf_now_ns()
             self.taken += batches

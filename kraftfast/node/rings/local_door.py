@@ -371,3 +371,5 @@ class LocalDoor:
             self._drop_reader(fd)
         for fd in list(self.strangers):
             self._drop_stranger(fd)
+        for sock in list(self.asking):
+            self._answered(sock, False)

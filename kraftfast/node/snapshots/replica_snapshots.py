@@ -128,9 +128,9 @@ class Snapshots:
 
     # node, background: whose. download: the one under way, or None. _leaving: (source, session,
     # until ms) of slices that were answered. _unsent: (source, slice, until ms): no room on a ring.
-    # _reading: (id, open file) of what was sent last, used beside the loop alone. made_bytes,
-    # made_ms: size of the last one that was made here since the start, and when; until then 0, and
-    # the start.
+    # _sent: of which a slice was asked for last, None if it was deleted since. _reading: (id, open
+    # file) of what was read last, used beside the loop alone. made_bytes, made_ms: size of the last
+    # one that was made here since the start, and when; until then 0, and the start.
 
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
@@ -138,6 +138,7 @@ class Snapshots:
         self.download: SnapshotDraft | None = None
         self._leaving: list[tuple[SliceSource, Session | None, int]] = []
         self._unsent: list[tuple[SliceSource, Slice, int]] = []
+        self._sent: OffsetAndEpoch | None = None
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
         self.made_bytes, self.made_ms = 0, node.now_ms()
         node.on_role.append(self._role_changed)
@@ -156,6 +157,7 @@ class Snapshots:
     def answer(self, effect: fx.AnswerSnapshot) -> None:
         """Read a slice beside the loop, and send it."""
         bytes_max = min(effect.max_bytes, effect.source.slice_bytes_max)
+        self._sent = effect.snapshot_id
         self.background.ask(
             lambda: self._read(effect.snapshot_id, effect.position, bytes_max),
             lambda found: self._send(effect, found),
@@ -166,9 +168,7 @@ class Snapshots:
     ) -> tuple[int, bytes] | None:
         """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable."""
         if self._reading is None or self._reading[0] != snapshot_id:
-            if self._reading is not None:
-                self._reading[1].close()
-                self._reading = None
+            self._stop_reading()
             path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
             try:
                 self._reading = snapshot_id, self.disk.open_file(path)
@@ -179,6 +179,11 @@ class Snapshots:
             return file.size, file.read_at(position, bytes_max) if position < file.size else b""
         except (StorageError, ValueError, OverflowError):
             return None
+
+    def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading[1].close()
 
     def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | None) -> None:
         response = effect.response
@@ -285,7 +290,7 @@ class Snapshots:
             return
         assert node.log.truncations == effect.truncations, "D2: the core counts along"
         older = [each for each in snapshot_ids(self.disk, self.log_path) if each not in kept]
-        delete_snapshots(self.disk, self.log_path, older)
+        self._delete(older)
         history = VoterHistory(download.history)
         node.queue(ev.SnapshotInstalled(effect.snapshot_id, history))
         self._tell("snapshot_fetched", effect.snapshot_id)
@@ -329,7 +334,7 @@ class Snapshots:
         """Note a snapshot on disk under its name: replicas may fetch it, unless one came later."""
         self.node.step(ev.SnapshotCreated(snapshot_id))
         if snapshot_id not in self.node.core.snapshots:
-            delete_snapshots(self.disk, self.log_path, [snapshot_id])
+            self._delete([snapshot_id])
             return
         path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
         self.made_bytes, self.made_ms = self.disk.file_bytes(path), self.node.now_ms()
@@ -343,11 +348,16 @@ class Snapshots:
             self.node.tell("log_start_moved", log_start_offset=effect.offset, bytes=freed)
         ids = snapshot_ids(self.disk, self.log_path)
         older = [each for each in ids if each.offset < effect.offset and each != BOOTSTRAP]
-        delete_snapshots(self.disk, self.log_path, older)
+        self._delete(older)
         self.node.show()
+
+    def _delete(self, ids: list[OffsetAndEpoch]) -> None:
+        """Delete snapshots; the space of the one that was sent last is free once it is closed."""
+        delete_snapshots(self.disk, self.log_path, ids)
+        if self._sent in ids:
+            self._sent = None
+            self.background.ask(self._stop_reading, lambda _nothing: None)  # behind its last slice
 
     def close(self) -> None:
         """Close; what was not whole is removed at the next start."""
-        if self._reading is not None:
-            self._reading[1].close()
-            self._reading = None
+        self._stop_reading()

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
+from kraftfast.core.log_view import NEVER_MS
 from kraftfast.errors import FlushFailed, InvalidOption, StorageError
 from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 LOOK_MS = 1000
 """Kafka looks every minute."""
-NEVER_MS = 2**63 - 1
 GROWN_SEGMENTS = 2
 """A log may be so much longer than asked for, or by half, for a replica that fetches."""
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000

@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast import limits
+from kraftfast.core.log_view import NEVER_MS
 from kraftfast.errors import ErrorCode
 from kraftfast.node.failures import contained
 from kraftfast.node.tcp.list_offsets import ListOffsets
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from kraftfast.node.tcp.session import SessionRequest
 
 WAIT_MS_MAX = 60_000
-NEVER_MS = 2**63 - 1
 TOPIC_ID_VERSION = 13  # of Fetch, from which on topics have ids; replicas need them
 SESSION_VERSION = 7  # of Fetch
 LEADER_VERSION = 12  # of Fetch, that can name the leader

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kraftfast import limits
+from kraftfast.core.log_view import NEVER_MS
 from kraftfast.errors import (
     CorruptBatch,
     ErrorCode,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from kraftfast.wire.primitives import Buffer
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
-NEVER_MS = 2**63 - 1
 TOPIC_ID_VERSION = 13
 PRESENT = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """After these a batch is in the log."""
