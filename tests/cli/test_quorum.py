@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -128,6 +129,16 @@ def test_a_closed_pipe_is_no_failure(quorum_dir: Path) -> None:
     done = subprocess.run(["bash", "-c", shell], capture_output=True, env=environment(), timeout=60)
     assert done.stderr == b""
     assert done.stdout[1:].strip() == b"141"
+
+
+def test_who_follows_ends_with_its_reader(quorum_dir: Path) -> None:
+    """Also if no more records come: it waited for the next one to find the pipe closed."""
+    done = run("append", "--dir", quorum_dir, "--json", data=b"x\n")
+    first = json.loads(done.stdout)["first_offset"]
+    following = command("consume", "--dir", quorum_dir, "--from", first, "--follow")
+    shell = f"timeout 20 {shlex.join(following)} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, env=environment(), timeout=30)
+    assert (done.stdout, done.stderr) == (b"x\n141\n", b"")
 
 
 def test_status(quorum_dir: Path) -> None:
