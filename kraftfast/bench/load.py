@@ -81,8 +81,8 @@ class Settling:
     A producer remembers a bounded number of stretches of offsets, and beside other producers each
     batch may be one: :meth:`look` now and then, before the first ones are forgotten.
 
-    ``first_offset``: of the first record that is committed, -1 until then. ``failure``: of the
-    first record that failed, None if none has.
+    ``committed``: so many are. ``first_offset``, ``last_offset``: of the first and the last of
+    them, -1 until then. ``failure``: of the first record that failed, None if none has.
     """
 
     # _outcomes: the producer's. _seen: tickets below were looked at.
@@ -90,7 +90,7 @@ class Settling:
     def __init__(self, producer: Any) -> None:
         self._producer, self._outcomes = producer, producer.outcomes
         self._seen: int = producer.outcomes.next_ticket
-        self.first_offset = -1
+        self.committed, self.first_offset, self.last_offset = 0, -1, -1
         self.failure: KraftfastError | None = None
 
     def look(self) -> None:
@@ -98,7 +98,10 @@ class Settling:
         resolved = self._outcomes.resolved
         if resolved <= self._seen:
             return
-        for _, _, base_offset, failure in self._outcomes.runs(self._seen, resolved):
+        for first, end, base_offset, failure in self._outcomes.runs(self._seen, resolved):
+            if failure is None:
+                self.committed += end - first
+                self.last_offset = base_offset + end - first - 1
             if self.first_offset < 0:
                 self.first_offset = base_offset
             if self.failure is None:

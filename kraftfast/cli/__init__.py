@@ -5,9 +5,16 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+EXIT_INTERRUPTED = 130
+"""As shells say it of SIGINT."""
+
 
 def main() -> NoReturn:
     """The ``kraftfast`` program."""
-    from kraftfast.cli.root import run
+    try:
+        from kraftfast.cli.root import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the program is loaded, or again while it ends
+        code = EXIT_INTERRUPTED
+    sys.exit(code)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,11 +51,12 @@ def append(
     made = reach.producer(directory, servers, timeout, **compression)
     with open_input(file) as lines, made as producer:
         chunks, settling = read_lines(lines, name), Settling(producer)
-        if key_separator is None:
-            append_all(producer, chunks, timeout=timeout, settling=settling)
-        else:
-            separator = os.fsencode(key_separator)
-            append_keyed(producer, chunks, separator, name, timeout, settling)
+        with telling_committed(settling, timeout):
+            if key_separator is None:
+                append_all(producer, chunks, timeout=timeout, settling=settling)
+            else:
+                separator = os.fsencode(key_separator)
+                append_keyed(producer, chunks, separator, name, timeout, settling)
         outcomes = producer.outcomes
         if outcomes.next_ticket == 0:
             from kraftfast.errors import InputError
@@ -69,6 +72,30 @@ def append(
         raise
 
 
+@contextmanager
+def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
+    """Let a failure say how many lines are committed all the same.
+
+    A caller that tries again with the whole input would append them twice.
+    """
+    from kraftfast.errors import InputError, KraftfastError, RecordTooLarge
+
+    try:
+        try:
+            yield
+        except (InputError, RecordTooLarge):  # of the input: the lines before it are under way
+            settling.finish(timeout)
+            raise
+    except KraftfastError as error:
+        settling.look()
+        if settling.committed:
+            by_input = isinstance(error, InputError | RecordTooLarge)
+            how = "before it were appended" if by_input else "are committed all the same"
+            where = f"offsets {settling.first_offset} to {settling.last_offset}"
+            error.args = (f"{error}; {settling.committed} lines {how}, {where}",)
+        raise
+
+
 def append_keyed(
     producer: Any, chunks: Any, separator: bytes, name: str, timeout: float, settling: Settling
 ) -> None:
@@ -80,11 +107,7 @@ def append_keyed(
         for start, end in zip(chunk.offsets[:-1].tolist(), chunk.offsets[1:].tolist()):
             key, found, value = chunk.source[start:end].partition(separator)
             if not found:
-                settling.finish(timeout)
-                raise InputError(
-                    f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}; "
-                    f"{number} lines before it were appended"
-                )
+                raise InputError(f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}")
             producer.append(value, key=key, timeout=timeout)
             number += 1
             if number % LOOK_RECORDS == 0:

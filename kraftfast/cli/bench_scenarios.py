@@ -286,9 +286,10 @@ def attach(directory: str, seconds: float, timeout: float, as_json: bool) -> Non
     import kraftfast
     from kraftfast import __version__
     from kraftfast.bench import attaching
-    from kraftfast.cli import show_bench
+    from kraftfast.cli import reach, show_bench
 
-    with kraftfast.connect(os.path.abspath(directory), timeout=timeout) as quorum:
+    path = os.path.abspath(directory)
+    with reach.patiently(lambda left: kraftfast.connect(path, timeout=left), timeout) as quorum:
         line = {"peer": "kraftfast", "version": __version__, "mode": "attach"}
         line |= attaching.measure(quorum, seconds)
     if as_json:

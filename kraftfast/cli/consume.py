@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from kraftfast.cli import options, reach
+from kraftfast.cli import options, reach, root
 
 FLUSH_RECORDS = 256
 
@@ -52,6 +52,8 @@ def consume(
     In JSON, bytes that are not UTF-8 are base64, in fields named key_base64, value_base64.
     """
     line = json_line if shape == "json" else value_line
+    if follow:
+        root.end_with_reader()
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
         write(consumer, sys.stdout.buffer, line, count)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from types import FrameType
 import click
 
 from kraftfast import __version__
-from kraftfast.cli import streams
+from kraftfast.cli import EXIT_INTERRUPTED, streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
 from kraftfast.errors import (
@@ -61,12 +62,11 @@ LINE_MAX = 1000
 
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
-EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE = 128 + signal.SIGPIPE
 
 
 class Terminated(BaseException):
-    """SIGTERM came, or SIGHUP as a terminal was closed: unwind as for Ctrl-C."""
+    """SIGTERM came, or SIGHUP as a terminal was closed, or SIGPIPE: unwind as for Ctrl-C."""
 
     def __init__(self, signo: int = signal.SIGTERM) -> None:
         super().__init__()
@@ -101,6 +101,21 @@ def run(args: Sequence[str]) -> int:
         return ended_by(error, settings["debug"])
 
 
+def end_with_reader() -> None:
+    """End the command once nobody reads stdout any longer, also while there is nothing to write.
+
+    For the main thread, of commands that wait for ever. As ``tail -f`` does.
+    """
+    signal.signal(signal.SIGPIPE, _terminate)
+    main = threading.get_ident()
+
+    def watch() -> None:
+        if streams.wait_unread(sys.stdout):
+            signal.pthread_kill(main, signal.SIGPIPE)  # also ends its sleep
+
+    threading.Thread(target=watch, name="kraftfast-stdout", daemon=True).start()
+
+
 def say_warning(message: Warning | str, *_where: object) -> None:
     """Say a warning in one line, as everything else on stderr."""
     click.echo(" ".join(f"kraftfast: WARNING: {message}".split()), err=True)
@@ -119,6 +134,8 @@ def ended_by(error: BaseException, debug: bool) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return EXIT_INTERRUPTED
     if isinstance(error, Terminated):
+        if error.exit_code == EXIT_PIPE:
+            streams.drop(sys.stdout)
         return error.exit_code
     if debug:
         streams.complain("".join(traceback.format_exception(error)).rstrip())

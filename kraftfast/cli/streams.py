@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import sys
 from typing import Any
 
 CLOSED = errno.EBADF
+LOOK_MS = 60_000
 OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, CLOSED}
 
 
@@ -50,6 +52,21 @@ def is_output(error: BaseException) -> bool:
     Errors of files name them, and those of the log are StorageErrors.
     """
     return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS and error.filename is None
+
+
+def wait_unread(stream: Any) -> bool:
+    """Wait until nobody reads what is written to a pipe, socket or terminal.
+
+    False if that cannot be known, of a stream without a descriptor.
+    """
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)  # errors and hang-ups are always told
+    except (OSError, ValueError):
+        return False
+    while not poll.poll(LOOK_MS):
+        pass
+    return True
 
 
 def drop(stream: Any) -> None:

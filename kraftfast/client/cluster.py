@@ -18,6 +18,7 @@ from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,
     InvalidOption,
+    KraftfastError,
     MalformedFrame,
     NoQuorum,
     NotLeader,
@@ -87,7 +88,8 @@ class Cluster:
     # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
     # one that led last, or answered last, first. _lock: held while they are changed. led: where the
     # leader was when that was last heard, None: it is to be looked for. _servers: replica id ->
-    # address, as the last server named it that was asked.
+    # address, as the last server named it that was asked. _problems: why those that could not be
+    # asked could not.
 
     def __init__(self, addresses: Iterable[Address], topic: str, host: Host = HOST) -> None:
         self.topic, self.host = topic, host
@@ -95,6 +97,7 @@ class Cluster:
         self._lock = threading.Lock()
         self.led: Address | None = None
         self._servers: dict[int, Address] = {}
+        self._problems: dict[Address, str] = {}
         self._addresses: dict[Address, None] = dict.fromkeys(addresses)
 
     def addresses(self) -> list[Address]:
@@ -128,25 +131,25 @@ class Cluster:
             if asked and self.host.monotonic() >= deadline:
                 break  # a server that was not asked keeps its place
             asked.add(address)
+            until = self._attempt(deadline)
             try:
-                connection = self.reach(address, self._attempt(deadline))
+                connection = self.reach(address, until)
             except UNREACHABLE as error:
                 raise_if_scarce(error, "cannot reach the quorum")
-                problems.append(str(error))
+                problems.append(self._failed(address, error, until == deadline))
                 if isinstance(error, Refused):
                     refused[address] = str(error)
-                self._promise(address, False)
                 continue
+            until = self._attempt(deadline)
             try:
-                leader = self.ask_leader(connection, self._attempt(deadline))
+                leader = self.ask_leader(connection, until)
             except (*UNREACHABLE, InconsistentClusterId) as error:
                 connection.close()
                 if isinstance(error, InconsistentClusterId):
                     if address in named:
                         raise
                     foreign = error
-                problems.append(str(error))
-                self._promise(address, False)
+                problems.append(self._failed(address, error, until == deadline))
                 continue
             except BaseException:
                 connection.close()
@@ -204,12 +207,26 @@ class Cluster:
                     f"not {self.cluster_id}"
                 )
 
+    def _failed(self, address: Address, error: KraftfastError, cut_short: bool) -> str:
+        """Note that a server could not be asked; return why.
+
+        A last attempt that was ``cut_short`` by the end of the time says less than the one before.
+        """
+        self._promise(address, False)
+        with self._lock:
+            if cut_short and isinstance(error, TimedOut) and address in self._problems:
+                return self._problems[address]
+            if address in self._problems or len(self._problems) < ADDRESSES_MAX:
+                self._problems[address] = str(error)
+        return str(error)
+
     def _promise(self, address: Address, good: bool) -> None:
         """Move a server to the front of the order in which they are asked, or to its end."""
         with self._lock:
             self._addresses.pop(address, None)
             if good:
                 self._addresses = {address: None} | self._addresses
+                self._problems.pop(address, None)
             else:
                 self._addresses[address] = None
 

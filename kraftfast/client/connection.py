@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from kraftfast import forks, limits
 from kraftfast.client.host import HOST, Host
+from kraftfast.client.names import NameUnknownYet
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
 from kraftfast.types import Address as Address
 from kraftfast.types import address_text
@@ -49,6 +50,8 @@ class Connection:
         self.versions: dict[int, Versions] = {}
         try:
             self.sock = host.connect(address, self._left(deadline, "connecting"))
+        except NameUnknownYet as error:
+            raise TimedOut(f"cannot reach {_text(address)}: {error}") from None
         except TimeoutError:
             raise TimedOut(f"{_text(address)} does not answer") from None
         except OSError as error:
@@ -72,6 +75,11 @@ class Connection:
             answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
         except PeerGone as error:
             raise Refused(f"{error} {AT_ONCE}") from None
+        except MalformedFrame as error:
+            raise MalformedFrame(
+                f"{_text(self.address)} does not speak Kafka's protocol; is it the port of another "
+                f"service? ({error})"
+            ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)

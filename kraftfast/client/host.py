@@ -10,6 +10,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kraftfast.client import names
 from kraftfast.client.clock import Clock
 from kraftfast.client.producer.stream import Stream
 from kraftfast.link.kernel import LOCAL, KernelProgram
@@ -65,7 +66,7 @@ class KernelHost(KernelProgram):
         return thread is threading.current_thread()
 
     def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
-        return socket.create_connection(address, timeout=timeout)
+        return names.connect(address, timeout)
 
     def doorbell(self) -> Any:
         from kraftfast.link.ring_link import OwnDoorbell  # which those over TCP do without

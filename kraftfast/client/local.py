@@ -326,15 +326,22 @@ class Watch(PidfdOwner):
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
     ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: what it is
-    made of. Raises PeerGone, InconsistentClusterId.
+    made of. ``timeout``: seconds that the replica has for each answer. Raises PeerGone,
+    InconsistentClusterId.
     """
 
     # refusal: why it can no longer be waited on, or None.
 
-    def __init__(self, directory: str, cluster_id: str = "", host: Host = HOST) -> None:
+    def __init__(
+        self,
+        directory: str,
+        cluster_id: str = "",
+        host: Host = HOST,
+        timeout: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         self.refusal: LocalError | None = None
         local, self._close_fd = host.local, host.local.close
-        self.sock = local.connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
+        self.sock = local.connect(os.path.join(directory, SOCKET_NAME), timeout)
         try:
             self.doorbell = host.doorbell()
         except OSError as error:

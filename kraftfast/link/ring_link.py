@@ -175,7 +175,8 @@ class RingOffer:
             close_all(fds, self.local)
             self.files.close()
             if isinstance(error, OSError):
-                raise PeerGone(f"no answer to the offer of rings: {error.strerror}") from None
+                why = error.strerror or error  # a timeout has no errno
+                raise PeerGone(f"no answer to the offer of rings: {why}") from None
             raise
 
     def finish(self, answer: Hello, fds: list[int]) -> RingLink:

@@ -199,6 +199,9 @@ def test_attach(tmp_path: Path) -> None:
         assert done.returncode == 0 and b"epochs_begun" in done.stdout, done.stderr
     fails(run("bench", "attach", "--dir", path, "--seconds", 0.1, "--timeout", 0.1), 12)
     fails(run("bench", "attach", "--dir", tmp_path, "--seconds", 0.1), 36)
+    told = run("bench", "attach", "--dir", path, "--timeout", 2.5).stderr.decode().splitlines()
+    assert len(told) == 2 and "no process runs a replica" in told[0], told
+    assert told[0].endswith("waiting for up to 0.5 s (--timeout)"), "it waits, and says for what"
 
 
 def test_a_matrix_that_was_cut_short_goes_on(tmp_path: Path) -> None:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kraftfast.errors import OffsetOutOfRange
+from kraftfast.bench.inputs import Chunk
+from kraftfast.bench.load import Settling, append_all
+from kraftfast.cli.append import telling_committed
+from kraftfast.client.producer.latency import Latencies
+from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange
 from kraftfast.quorum import free_port
 from tests.cli.kit import Program, command, environment, fails, run
+from tests.client.test_outcomes import Model
 
 pytestmark = pytest.mark.processes
 
@@ -62,6 +70,45 @@ def test_keys(quorum_dir: Path) -> None:
     assert "line 2 of stdin" in text and "1 lines before it were appended" in text
 
 
+def test_a_line_that_is_too_large_says_what_was_appended_before_it(quorum_dir: Path) -> None:
+    """Who appends the whole input again, without that line, would append the others twice."""
+    data = b"one\ntwo\n" + bytes(9 * 1024 * 1024) + b"\nthree\n"
+    text = fails(run("append", "--dir", quorum_dir, data=data), 4)
+    assert "line 3 of stdin" in text and "; 2 lines before it were appended, offsets " in text
+    first, last = map(int, text.split("offsets ")[1].split(" to "))
+    done = run("consume", "--dir", quorum_dir, "--from", first)
+    assert (done.returncode, done.stdout, last) == (0, b"one\ntwo\n", first + 1)
+
+
+def test_a_failure_of_the_quorum_says_what_is_committed() -> None:
+    model = Model()
+
+    def append_many(_values: Any, _offsets: Any, *, timeout: float) -> None:
+        model.commit(3, 100)
+        model.fail(2, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    producer = SimpleNamespace(
+        outcomes=model.outcomes,
+        append_many_nowait=append_many,
+        flush=lambda *, timeout: None,
+        latencies=Latencies(),
+    )
+    first, settling = model.replica.offset + 100, Settling(producer)
+    with pytest.raises(DiskFull) as caught:
+        with telling_committed(settling, timeout=5):
+            chunk = Chunk(b"abcde", list(range(6)), 5, 5)
+            append_all(producer, [chunk], timeout=5, settling=settling)
+    said = f"; 3 lines are committed all the same, offsets {first} to {first + 2}"
+    assert str(caught.value).endswith(said)
+
+
+def test_a_failure_with_nothing_committed_says_no_more() -> None:
+    producer = SimpleNamespace(outcomes=Model().outcomes)
+    with pytest.raises(DiskFull) as caught, telling_committed(Settling(producer), timeout=5):
+        raise DiskFull("no room")
+    assert str(caught.value) == "no room"
+
+
 def test_follow_shows_what_comes(quorum_dir: Path, program: Callable[..., Program]) -> None:
     done = run("append", "--dir", quorum_dir, "--json", "--timeout", 60, data=b"before\n")
     assert done.returncode == 0, done.stderr
@@ -82,6 +129,16 @@ def test_a_closed_pipe_is_no_failure(quorum_dir: Path) -> None:
     done = subprocess.run(["bash", "-c", shell], capture_output=True, env=environment(), timeout=60)
     assert done.stderr == b""
     assert done.stdout[1:].strip() == b"141"
+
+
+def test_who_follows_ends_with_its_reader(quorum_dir: Path) -> None:
+    """Also if no more records come: it waited for the next one to find the pipe closed."""
+    done = run("append", "--dir", quorum_dir, "--json", data=b"x\n")
+    first = json.loads(done.stdout)["first_offset"]
+    following = command("consume", "--dir", quorum_dir, "--from", first, "--follow")
+    shell = f"timeout 20 {shlex.join(following)} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, env=environment(), timeout=30)
+    assert (done.stdout, done.stderr) == (b"x\n141\n", b"")
 
 
 def test_status(quorum_dir: Path) -> None:

@@ -190,6 +190,21 @@ def test_interruptions_are_silent(
     assert capfd.readouterr().err.strip() == ""
 
 
+def test_an_interruption_while_the_program_is_loaded_is_silent() -> None:
+    """Ctrl-C within the first tenth of a second, before any command is there."""
+    program = (
+        "import sys\nfrom kraftfast.cli import main\nsys.argv = ['kraftfast', '--help']\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.processes
 def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path) -> None:
     """SIGHUP unwinds a command as SIGTERM does, unless nohup has it ignored."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kraftfast.cli import streams
 from kraftfast.log.disk import Disk
 from kraftfast.node.storage.local_layout import format_quorum
 from tests.cli.kit import command, environment, run
@@ -168,3 +173,19 @@ def test_an_error_of_the_system_is_no_defect(
     file.write_bytes(b"")
     done = kraftfast("status", "--dir", file / "below")
     assert done.code != 70 and "report it" not in done.err
+
+
+def test_a_stream_without_a_descriptor_is_not_waited_for() -> None:
+    assert not streams.wait_unread(io.BytesIO())
+
+
+def test_a_pipe_is_waited_for_until_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LOOK_MS", 20)
+    reader, writer = os.pipe()
+    timer = threading.Timer(0.1, os.close, [reader])
+    began = time.monotonic()
+    timer.start()
+    with open(writer, "wb") as out:
+        assert streams.wait_unread(out)
+    assert time.monotonic() - began > 0.05
+    timer.join()

@@ -99,6 +99,50 @@ def test_the_leader_is_found_by_asking_anybody(servers: list[ScriptedServer]) ->
     connection.close()
 
 
+@pytest.mark.parametrize("timeout", [0.5, 1.5])
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\0", b"\0\0\0\5hello"]
+)
+def test_the_port_of_another_service_is_called_so(said: bytes, timeout: float) -> None:
+    """Also where the last attempt had too little time to see it."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                sock.settimeout(10)
+                kept.append(sock)
+                sock.recv(1000)
+                time.sleep(0.02)
+                sock.sendall(said)
+
+    kept = list[socket.socket]()
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as undo:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        undo.callback(listener.shutdown, socket.SHUT_RDWR)
+        with pytest.raises(NoQuorum) as caught:
+            kraftfast.connect([listener.getsockname()[:2]], timeout=timeout)
+        text = str(caught.value)
+        assert f"127.0.0.1:{listener.getsockname()[1]} does not speak Kafka's protocol" in text
+    thread.join(10)
+    for sock in kept:
+        sock.close()
+
+
+def test_a_server_that_hangs_now_is_not_called_what_it_was(servers: list[ScriptedServer]) -> None:
+    cluster = Cluster([servers[0].address], METADATA_TOPIC)
+    servers[0].greeting_max = -1
+    for _ in range(2):
+        with pytest.raises(NoQuorum, match="no common version"):
+            cluster.find_leader(soon())
+    servers[0].mute = True
+    with pytest.raises(NoQuorum, match="no common version"):
+        cluster.find_leader(soon(0.05))
+    with pytest.raises(NoQuorum, match="does not answer"):
+        cluster.find_leader(soon())
+
+
 def test_dead_and_silent_servers_are_passed_over_and_asked_last(
     servers: list[ScriptedServer],
 ) -> None:

@@ -30,7 +30,7 @@ class Shown:
         self.replicas[home.path] = self
 
     @classmethod
-    def of(cls, directory: str, _cluster_id: str, _host: Host) -> Shown:
+    def of(cls, directory: str, _cluster_id: str, _host: Host, _timeout: float) -> Shown:
         return cls.replicas[directory]
 
     def alive(self) -> bool:

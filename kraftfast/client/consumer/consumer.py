@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import Watch
+from kraftfast.client.local import CONNECT_TIMEOUT_S, Watch
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
@@ -51,6 +51,7 @@ SLEEP_S_MAX = 0.5
 BEYOND_S_MAX = 1.0  # so long may replicas take to learn that an acknowledged record is committed
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
 REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
+SHARE_S_LEAST = 0.1  # that one replica has to answer where several share the time of a call
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
 
 
@@ -265,17 +266,25 @@ class Consumer(RecordStream):
 
     # --- replicas ---------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
-        """Watch every replica that runs; let go of those that do not."""
-        now = self.host.monotonic()
-        for id, directory in list(self.directories.items()):
+    def _look_around(self, deadline: float | None = None) -> None:
+        """Watch every replica that runs; let go of those that do not.
+
+        Those that hang share the time until ``deadline``.
+        """
+        places = list(self.directories.items())
+        for number, (id, directory) in enumerate(places):
+            now = self.host.monotonic()
+            share = CONNECT_TIMEOUT_S
+            if deadline is not None:
+                left = (deadline - now) / (len(places) - number)
+                share = min(CONNECT_TIMEOUT_S, max(SHARE_S_LEAST, left))
             watch = self._watches.get(id)
             if watch is not None and not watch.alive():
                 self._forget(id)
                 watch = None
             if watch is None and now >= self._absent_until.get(id, now):
                 try:
-                    self._watches[id] = Watch(directory, self._cluster_id, self.host)
+                    self._watches[id] = Watch(directory, self._cluster_id, self.host, share)
                 except (PeerGone, InconsistentClusterId) as error:
                     if isinstance(error, InconsistentClusterId):
                         self._foreign = error
@@ -308,7 +317,7 @@ class Consumer(RecordStream):
         self._let_go_of_source()
         while True:
             self._foreign = None
-            self._look_around()
+            self._look_around(deadline)
             if self._watches:
                 best = max(self._watches.values(), key=self._worth)
                 reader = LogReader(best.log_path, disk=self.host.disk, waits=self.host)
@@ -408,7 +417,7 @@ class Consumer(RecordStream):
                     return self._found()
             except PeerGone:
                 self._let_go_of_source()
-            self._look_around()
+            self._look_around(deadline)
             if self.high_watermark > self.position:
                 return self._found()
             if self.host.monotonic() >= deadline:
