@@ -25,7 +25,7 @@ FLUSH_RECORDS = 256
     show_default=True,
     help="Offset.",
 )
-@click.option("--follow", is_flag=True, help="Wait for more, for ever.")
+@click.option("--follow", is_flag=True, help="Wait for more, as long as there is a quorum.")
 @click.option(
     "--count", type=click.IntRange(1, options.INT64_MAX), help="Stop after so many records."
 )

@@ -89,12 +89,13 @@ def patched(text: str, root: Path) -> dict[Path, str]:
     for part in re.split(r"^(?=--- a/)", text, flags=re.MULTILINE)[1:]:
         path = root / re.match(r"--- a/(\S+)\n", part)[1]  # type: ignore[index]
         source = path.read_text()
-        for hunk in re.split(r"^@@.*@@\n", part, flags=re.MULTILINE)[1:]:
+        for hunk in re.split(r"^@@.*@@.*\n", part, flags=re.MULTILINE)[1:]:
             lines = hunk.splitlines(keepends=True)
             old = "".join(line[1:] for line in lines if line[0] in " -")
             new = "".join(line[1:] for line in lines if line[0] in " +")
             assert source.count(old) == 1, f"the sources have moved away from this patch:\n{hunk}"
             source = source.replace(old, new)
+        assert source != path.read_text(), f"{path} would stay as it is"
         changed[path] = source
     assert changed, "no diff of any file: the sources would stay as they are"
     return changed

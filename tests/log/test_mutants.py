@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.mutate import KILLED, PATCHES, SURVIVED, copy_tree, header, make, run
+from tests.log.mutate import KILLED, PATCHES, SURVIVED, copy_tree, header, make, patched, run
 
 CONDITIONS = {5, 8, 9, 10, 11, 18, 20, 22, 23, 25}
 """Of docs/explanation/conditions.md, those that the log keeps."""
@@ -40,3 +40,14 @@ def test_without_a_patch_the_killers_pass(tmp_path: Path) -> None:
     copy_tree(tmp_path)
     outcome = run(sorted({header(patch, "Killed by") for patch in CHOSEN}), tmp_path)
     assert outcome.returncode == SURVIVED, outcome.stdout + outcome.stderr
+
+
+def test_no_patch_leaves_a_file_as_it_is(tmp_path: Path) -> None:
+    """The line before a hunk may end in a function's name, and a patch may change nothing."""
+    (tmp_path / "a.py").write_text("one\ntwo\n")
+    head = "--- a/a.py\n+++ b/a.py\n"
+    changed = patched(f"{head}@@ -1,2 +1,2 @@ def count():\n one\n-two\n+three\n", tmp_path)
+    assert changed == {tmp_path / "a.py": "one\nthree\n"}
+    for nothing in (head, f"{head}@@ -1,2 +1,2 @@\n one\n-two\n+two\n"):
+        with pytest.raises(AssertionError, match="would stay as"):
+            patched(nothing, tmp_path)
