@@ -145,8 +145,8 @@ class LocalQuorum(QuorumOfThisHost):
         try:
             errors = self.supervisor.start(self._left(deadline))
             self._refuse_minority(errors)
-            for id in errors:  # the others go on without them
-                self.supervisor.tell_error(id)
+            for id, error in errors.items():  # the others go on without them
+                self.supervisor.tell_error(id, error)
             if self._is_new:
                 self._wait_first_commit()
             self.wait_leader(max(0.1, self._left(deadline)))

@@ -20,12 +20,18 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from kraftfast.errors import ForeignDirectory, HostUnsupported, OutOfResources, StorageError
+from kraftfast.errors import (
+    ForeignDirectory,
+    HostUnsupported,
+    OutOfResources,
+    StorageError,
+    TimedOut,
+)
 from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.host import KernelProcess
 from kraftfast.node.processes import supervisor, worker
 from kraftfast.node.processes.host import KernelHost
-from kraftfast.node.processes.launching import Launch, Sibling
+from kraftfast.node.processes.launching import Launch, Launched, Sibling
 from kraftfast.node.processes.line import show_as_text
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.telling import tell
@@ -462,6 +468,43 @@ def test_what_was_launched_and_no_kill_ends_is_waited_for_no_longer_than_that(
     assert not ending.is_alive()
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_one_that_does_not_start_in_time_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has said nothing itself: what a quorum told of it was "None"."""
+    found, told = Supervisor([NodeConfig(1, "one", [])]), list[Any]()
+    note = staticmethod(lambda event, id, **fields: told.append((event, id, str(fields["why"]))))
+    monkeypatch.setattr(KernelHost, "tell", note)
+    late = TimedOut("replica 1 did not start in time")
+    found.workers[1].opened = True
+    found.tell_error(1, late)
+    assert told == [], "it has come meanwhile"
+    found.workers[1].opened = False
+    found.tell_error(1, late)
+    found.tell_error(1, late)
+    assert told == [("worker_waits", 1, "replica 1 did not start in time")]
+    found.close()
+
+
+def test_one_that_is_not_added_in_time_is_waited_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears nothing: its disk hangs, say. It was given 10 s more, which the caller waited."""
+    with LocalQuorum(tmp_path / "q", 1, **SMALL) as quorum:
+        before, start = children(), supervisor.Worker.start
+
+        def stopped(self: supervisor.Worker, launched: Launched | None = None) -> None:
+            start(self, launched)
+            assert self.process is not None
+            os.kill(self.process.pid, signal.SIGSTOP)
+
+        monkeypatch.setattr(supervisor.Worker, "start", stopped)
+        began = time.monotonic()
+        with pytest.raises(TimedOut, match="replica 2 did not start in time"):
+            quorum.add_replica(timeout=0.5)
+        assert time.monotonic() - began < 8 and children() <= before
+        monkeypatch.undo()
+        assert quorum.add_replica(2, timeout=TIMEOUT_S) == 2
 
 
 def test_a_replica_that_hangs_does_not_take_all_the_time_to_find_a_leader(tmp_path: Path) -> None:

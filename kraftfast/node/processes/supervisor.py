@@ -45,6 +45,8 @@ WAIT_PAUSE_S = 0.5
 ORPHAN_S_MAX = 3.0
 """Workers end by themselves when their supervisor is gone, but not at once."""
 HANDOVER_MS = 50
+UNOPENED_S = 0.3
+"""How long one that could not be added may take to stop by itself: a kill loses nothing there."""
 MAY_PASS = (DiskFull, OutOfResources, DirectoryInUse, CannotListen)
 """Storage errors that end by themselves: the worker is started again after a pause."""
 SIGBUS_EXIT_CODE = 71  # cext/mapping.h
@@ -299,7 +301,7 @@ class Supervisor:
         except Closed:
             raise  # close() ends it
         except BaseException:
-            self.remove(config.node_id)
+            self.remove(config.node_id, UNOPENED_S)
             raise
 
     def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
@@ -434,20 +436,24 @@ class Supervisor:
         elif worker.opened or worker.restarts > 0:  # else who starts them all tells it
             self.tell_error(worker.config.node_id)
 
-    def tell_error(self, node_id: int) -> None:
-        """Tell once why a worker does not run, until it has run again."""
+    def tell_error(self, node_id: int, late: KraftfastError | None = None) -> None:
+        """Tell once why a worker does not run, until it has run again.
+
+        ``late``: what a start raised that it has not answered; it may have come since.
+        """
         worker = self.workers[node_id]
-        if str(worker.error) == worker.told:
+        error = worker.error or (None if worker.opened else late)
+        if error is None or str(error) == worker.told:
             return
-        worker.told = str(worker.error)
+        worker.told = str(error)
         if not worker.is_final:
-            self._host.tell("worker_waits", node_id, why=worker.error)
+            self._host.tell("worker_waits", node_id, why=error)
             return
         advice, place = "", worker.config.directory
         few = 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers)
         if few and not isinstance(worker.error, errors.DirectoryMoved):  # which has all, elsewhere
             advice = f"; kraftfast storage replace {place} rebuilds it from the others"
-        self._host.tell("replica_down", node_id, why=worker.error, advice=advice)
+        self._host.tell("replica_down", node_id, why=error, advice=advice)
 
     def _start_due(self) -> float | None:
         """Start workers whose pause is over; how long until the next one is due."""
