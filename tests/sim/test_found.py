@@ -354,3 +354,10 @@ def test_a_voter_that_moved_while_nobody_led_is_asked_by_none() -> None:
     result = run_seed(62_106, Settings.of_seed(62_106, short=True))
     assert result["ok"], result["violation"]
     assert result["counts"]["stuck as designed"] == 1
+
+
+def test_a_program_that_syncs_a_directory_does_not_stop_where_a_replica_is_to() -> None:
+    """Of the simulator: the next system call of a replica was to be its last, and a program of its
+    host made that, and ended the run."""
+    result = run_seed(62_798, Settings.of_seed(62_798, short=True))
+    assert result["ok"], result["violation"]

@@ -66,12 +66,14 @@ class SimDisk(Unmoved, SharedFiles):
 
     # --- faults -------------------------------------------------------------------------------
 
-    def crash_at(self, calls: int, word: str = "") -> None:
+    def crash_at(self, calls: int, word: str = "") -> tuple[int, str]:
         """Raise :class:`Crash` at the system call after the next ``calls`` that name this word.
 
-        And at every one after it; negative: never.
+        And at every one after it; negative: never. Return what was to be until now.
         """
+        before = self._calls_left, self._crash_word
         self._calls_left, self._crash_word = calls, word
+        return before
 
     def fill_up(self, blocks_free: int) -> None:
         """Leave so many free blocks."""
@@ -98,8 +100,7 @@ class SimDisk(Unmoved, SharedFiles):
     @contextmanager
     def out_of_reach(self) -> Iterator[None]:
         """Let no system call through: the process that would make it is gone."""
-        armed = self._calls_left, self._crash_word
-        self.crash_at(0)
+        armed = self.crash_at(0)
         try:
             yield
         finally:

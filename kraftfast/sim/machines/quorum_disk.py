@@ -84,10 +84,15 @@ class QuorumDisk:
         return sorted(names)
 
     def sync_directory(self, path: str) -> None:
-        self.disk_of(path).sync_directory(path)
+        disks = [self.disk_of(path)]
         if path == QUORUM:
-            for machine in self._world.machines:
-                machine.disk.sync_directory(path)
+            disks += [machine.disk for machine in self._world.machines]
+        for disk in disks:
+            armed = disk.crash_at(-1)  # whatever is to stop there is a replica, not a program
+            try:
+                disk.sync_directory(path)
+            finally:
+                disk.crash_at(*armed)
 
 
 class MadeDisk(QuorumDisk):
