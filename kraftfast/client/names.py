@@ -102,16 +102,19 @@ NAMES = Names()
 def connect(address: tuple[str, int], timeout: float, names: Names = NAMES) -> socket.socket:
     """Return a connection to the first address of a host that answers, within ``timeout`` seconds
     for all of them. Raises NameUnknownYet, OSError.
+
+    They share what is left: behind one that is silent each time, the next one is tried, too (L1).
     """
     deadline = time.monotonic() + timeout
     problem = OSError(f"no address is known of {address[0]}")
-    for family, kind, protocol, _, place in names.addresses(*address, timeout):
+    found = names.addresses(*address, timeout)
+    for number, (family, kind, protocol, _, place) in enumerate(found):
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(left)
+            sock.settimeout(left / (len(found) - number))
             sock.connect(place)
         except OSError as error:
             sock.close()

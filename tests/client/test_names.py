@@ -125,23 +125,28 @@ def test_a_forked_child_asks_anew(server: NameServer) -> None:
 
 
 def test_the_addresses_of_a_host_share_its_time(server: NameServer) -> None:
-    """As "localhost" has two; and the first of them that answers is taken."""
+    """As "localhost" has two; and the first of them that answers is taken (L1).
+
+    Behind one that is silent the others had no time left, at every attempt.
+    """
     server.may_answer.set()
     with (
         socket.create_server(("127.0.0.1", 0)) as full,
         socket.create_server(("127.0.0.1", 0)) as (free),
     ):
         busy = fill(full)
-        server.found = [
-            *real(*full.getsockname(), type=socket.SOCK_STREAM) * 4,
-            *real(*free.getsockname(), type=socket.SOCK_STREAM),
-        ]
+        silent = real(*full.getsockname(), type=socket.SOCK_STREAM)
+        answers = real(*free.getsockname(), type=socket.SOCK_STREAM)
+        server.found = silent * 5
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             connect(("many.test", 1), 0.5, Names())
         assert time.monotonic() - began < 1.2
+        server.found = silent * 4 + answers
+        with connect(("many.test", 1), 2, Names()) as sock:
+            assert sock.getpeername() == free.getsockname()
         server.found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", closed_port()))]
-        server.found += real(*free.getsockname(), type=socket.SOCK_STREAM)
+        server.found += answers
         with connect(("many.test", 1), 10, Names()) as sock:
             assert sock.getpeername() == free.getsockname()
         for sock in busy:
