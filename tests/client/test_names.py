@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -121,6 +122,25 @@ def test_a_forked_child_asks_anew(server: NameServer) -> None:
         except OSError:
             os._exit(0 if len(asked) == 2 else 2)
         os._exit(3)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_that_is_forked_during_a_lookup_is_not_stuck(server: NameServer) -> None:
+    """R11: the thread that held the lock is not in the child."""
+    names.NAMES._lock.acquire()
+    try:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(5)
+            try:
+                server.may_answer.set()
+                names.NAMES.addresses("fork.test", 1, 5)
+            except OSError:
+                os._exit(0)
+            os._exit(1)
+    finally:
+        names.NAMES._lock.release()
     assert os.waitpid(child, 0)[1] == 0
 
 
