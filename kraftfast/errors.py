@@ -10,11 +10,13 @@ Sources: Kafka's ``org.apache.kafka.common.protocol.Errors`` for the codes.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Self
 
 __all__ = [
     "CannotListen",
@@ -140,6 +142,12 @@ class KraftfastError(Exception):
     """Base of every operating failure that kraftfast raises."""
 
     exit_code = 1
+
+    def again(self) -> Self:
+        """Return a copy to raise, of one that is kept (I25): each raise would add to its traceback,
+        and that holds what was in the caller's frames.
+        """
+        return copy.copy(self)
 
 
 # --- the caller's fault -----------------------------------------------------------------------

@@ -496,5 +496,5 @@ class LocalQuorum(QuorumOfThisHost):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise self._refusal
+            raise self._refusal.again()
         self._lock.check()

@@ -89,7 +89,8 @@ def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
     except KraftfastError as error:
         settling.look()
         if settling.committed:
-            by_input = isinstance(error, InputError | RecordTooLarge)
+            told_later = error is settling.failure  # by a leader, which has those behind it, too
+            by_input = isinstance(error, InputError | RecordTooLarge) and not told_later
             how = "before it were appended" if by_input else "are committed all the same"
             where = f"offsets {settling.first_offset} to {settling.last_offset}"
             error.args = (f"{error}; {settling.committed} lines {how}, {where}",)

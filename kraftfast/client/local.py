@@ -421,7 +421,7 @@ class Watch(PidfdOwner):
 
     def _check_open(self) -> None:
         if self.refusal is not None:
-            raise self.refusal
+            raise self.refusal.again()
 
     def close(self) -> None:
         """Let go of the replica; calls raise Closed from now on. Raises nothing."""

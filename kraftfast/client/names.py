@@ -7,11 +7,12 @@ asks next.
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
 from typing import Any
+
+from kraftfast import forks
 
 FRESH_S = 30.0
 LOOKUPS_MAX = 64
@@ -52,11 +53,16 @@ class Lookup:
 class Names:
     """Looks names up in threads of their own, one a name."""
 
-    # _lookups: by process (threads do not survive a fork), host and port, until fetched.
+    # _lookups: by host and port, until fetched.
 
     def __init__(self) -> None:
-        self._lookups: dict[tuple[int, str, int], Lookup] = {}
+        self.disown()
+
+    def disown(self) -> None:
+        """Begin anew in a forked child: neither a lookup nor who holds the lock goes on there."""
+        self._lookups: dict[tuple[str, int], Lookup] = {}
         self._lock = threading.Lock()
+        forks.own(self)  # of the next fork too
 
     def addresses(self, host: str, port: int, timeout: float) -> Found:
         """Return where a host is. Raises NameUnknownYet, OSError."""
@@ -64,7 +70,7 @@ class Names:
             return _ask(host, port, socket.AI_NUMERICHOST)
         except OSError:
             pass  # a name, then
-        key = os.getpid(), host, port
+        key = host, port
         lookup = self._begin(key)
         if not lookup.done.wait(timeout):
             raise NameUnknownYet(f"no name server says where {host} is")
@@ -75,7 +81,7 @@ class Names:
             raise OSError(*lookup.error.args)
         return lookup.found
 
-    def _begin(self, key: tuple[int, str, int]) -> Lookup:
+    def _begin(self, key: tuple[str, int]) -> Lookup:
         """Return the lookup of a name, which is under way or has just ended."""
         with self._lock:
             for old in [each for each, lookup in self._lookups.items() if lookup.is_stale()]:
@@ -86,13 +92,11 @@ class Names:
             if len(self._lookups) >= LOOKUPS_MAX:
                 raise NameUnknownYet(f"{LOOKUPS_MAX} other names are being looked up")
             lookup = self._lookups[key] = Lookup()
-        thread = threading.Thread(
-            target=lookup.run, args=key[1:], name="kraftfast-names", daemon=True
-        )
+        thread = threading.Thread(target=lookup.run, args=key, name="kraftfast-names", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no thread is left: then as long as it takes
-            lookup.run(*key[1:])
+            lookup.run(*key)
         return lookup
 
 
@@ -102,16 +106,19 @@ NAMES = Names()
 def connect(address: tuple[str, int], timeout: float, names: Names = NAMES) -> socket.socket:
     """Return a connection to the first address of a host that answers, within ``timeout`` seconds
     for all of them. Raises NameUnknownYet, OSError.
+
+    They share what is left: behind one that is silent each time, the next one is tried, too (L1).
     """
     deadline = time.monotonic() + timeout
     problem = OSError(f"no address is known of {address[0]}")
-    for family, kind, protocol, _, place in names.addresses(*address, timeout):
+    found = names.addresses(*address, timeout)
+    for number, (family, kind, protocol, _, place) in enumerate(found):
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(left)
+            sock.settimeout(left / (len(found) - number))
             sock.connect(place)
         except OSError as error:
             sock.close()

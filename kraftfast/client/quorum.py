@@ -228,7 +228,7 @@ class ConnectedQuorum(Quorum):
     def _check_open(self) -> None:
         self.birthplace.check()
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal.again()
 
     def admin(self) -> Admin:
         self._check_open()

@@ -36,7 +36,8 @@ cdef class Idle:
     cdef int epoll_fd
     cdef kf_stay_awake *awake                # NULL: processors may halt
     cdef uint64_t keep_ns          # for so long after something was in flight
-    cdef uint64_t pause_ns, pause_until_ns  # no spinning till then, after a long yield
+    cdef uint64_t pause_ns         # the length of the last pause
+    cdef public uint64_t pause_until_ns  # no spinning till then, after a long yield
     cdef readonly uint64_t long_yields
 
     cpdef keep_awake(self)

@@ -138,7 +138,7 @@ cdef class Idle:
 
     cpdef list spin(self, int spin_us, bint for_sockets=False):
         """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened, or the
-        processor is needed by others: sleep.
+        processor is needed by others (``woke_ns`` is left as it was): sleep.
 
         ``for_sockets``: news comes by sockets. A yield may last as long as what others do.
 

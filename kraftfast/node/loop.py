@@ -224,7 +224,8 @@ class Loop:
         if self.spin_us and self._in_flight():
             by_sockets = self.sockets is not None and not self.ring_peers.peers
             ready = node.idle.spin(self.spin_us, by_sockets)
-            node.seen_ns = node.idle.woke_ns
+            # L1: never back, or what was held before counts twice. It may not have waited at all.
+            node.seen_ns = max(node.seen_ns, node.idle.woke_ns)
             if ready is not None:
                 self._dispatch(ready)
                 return

@@ -20,7 +20,7 @@ from kraftfast.bench.inputs import Chunk
 from kraftfast.bench.load import Settling, append_all
 from kraftfast.cli.append import telling_committed
 from kraftfast.client.producer.latency import Latencies
-from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange
+from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange, RecordTooLarge
 from kraftfast.quorum import free_port
 from tests.cli.kit import Program, command, environment, fails, run
 from tests.client.test_outcomes import Model
@@ -98,6 +98,20 @@ def test_a_failure_of_the_quorum_says_what_is_committed() -> None:
         with telling_committed(settling, timeout=5):
             chunk = Chunk(b"abcde", list(range(6)), 5, 5)
             append_all(producer, [chunk], timeout=5, settling=settling)
+    said = f"; 3 lines are committed all the same, offsets {first} to {first + 2}"
+    assert str(caught.value).endswith(said)
+
+
+def test_a_line_that_the_leader_refused_does_not_hide_those_behind_it() -> None:
+    """Those that are committed need not be the ones before it."""
+    model = Model()
+    producer = SimpleNamespace(outcomes=model.outcomes, flush=lambda *, timeout: None)
+    settling = Settling(producer)
+    with pytest.raises(RecordTooLarge) as caught, telling_committed(settling, timeout=5):
+        model.fail(1, ErrorCode.MESSAGE_TOO_LARGE)
+        model.commit(3, 100)
+        settling.finish(5)
+    first = settling.first_offset
     said = f"; 3 lines are committed all the same, offsets {first} to {first + 2}"
     assert str(caught.value).endswith(said)
 

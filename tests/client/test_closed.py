@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from kraftfast.client.admin.admin import AsyncAdmin
-from kraftfast.errors import Closed, UnauthenticatedListener
+from kraftfast.client.consumer.consumer import Consumer
+from kraftfast.client.local import Watch
+from kraftfast.errors import Closed, NoQuorum, UnauthenticatedListener
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
 from tests.client.test_forks import calls_of, calls_of_consumer, calls_of_quorum
@@ -236,3 +238,30 @@ def test_an_admin_and_a_consumer_of_a_closed_quorum(tmp_path: Path) -> None:
     assert not_closed(calls) == []
     consumer.close()
     following.close()
+
+
+def test_what_is_refused_again_and_again_keeps_nothing_of_its_callers(tmp_path: Path) -> None:
+    """I25: one exception was raised each time, and every raise added the caller's frames to it."""
+    quorum = LocalQuorum(tmp_path / "quorum", **SMALL | {"voters": 1})
+    producer, consumer = quorum.producer(), quorum.consumer()
+    alone = Consumer(dict(quorum.directories))
+    assert list(alone) == []
+    watch = Watch(quorum.directories[1])
+    for each in (producer, consumer, watch, quorum):
+        each.close()
+    assert not alone.wait(0), "it learns that its replica is gone"
+    calls: dict[str, Callable[[], Any]] = {
+        "producer": lambda: producer.append(b"x"),
+        "consumer": lambda: consumer.wait(0),
+        "of replicas that have ended": lambda: alone.wait(0),
+        "watch": watch.alive,
+        "quorum": quorum.describe,
+    }
+    for name, call in calls.items():
+        depths = set()
+        for _ in range(4):
+            with pytest.raises((Closed, NoQuorum)) as caught:
+                call()
+            depths.add(len(caught.traceback))
+        assert len(depths) <= 2, f"{name}: {depths}"  # it may look for replicas, or not just yet
+    alone.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -124,24 +125,48 @@ def test_a_forked_child_asks_anew(server: NameServer) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_a_child_that_is_forked_during_a_lookup_is_not_stuck(server: NameServer) -> None:
+    """R11: the thread that held the lock is not in the child."""
+    names.NAMES._lock.acquire()
+    try:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(5)
+            try:
+                server.may_answer.set()
+                names.NAMES.addresses("fork.test", 1, 5)
+            except OSError:
+                os._exit(0)
+            os._exit(1)
+    finally:
+        names.NAMES._lock.release()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_addresses_of_a_host_share_its_time(server: NameServer) -> None:
-    """As "localhost" has two; and the first of them that answers is taken."""
+    """As "localhost" has two; and the first of them that answers is taken (L1).
+
+    Behind one that is silent the others had no time left, at every attempt.
+    """
     server.may_answer.set()
     with (
         socket.create_server(("127.0.0.1", 0)) as full,
         socket.create_server(("127.0.0.1", 0)) as (free),
     ):
         busy = fill(full)
-        server.found = [
-            *real(*full.getsockname(), type=socket.SOCK_STREAM) * 4,
-            *real(*free.getsockname(), type=socket.SOCK_STREAM),
-        ]
+        silent = real(*full.getsockname(), type=socket.SOCK_STREAM)
+        answers = real(*free.getsockname(), type=socket.SOCK_STREAM)
+        server.found = silent * 5
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             connect(("many.test", 1), 0.5, Names())
         assert time.monotonic() - began < 1.2
+        server.found = silent * 4 + answers
+        with connect(("many.test", 1), 2, Names()) as sock:
+            assert sock.getpeername() == free.getsockname()
         server.found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", closed_port()))]
-        server.found += real(*free.getsockname(), type=socket.SOCK_STREAM)
+        server.found += answers
         with connect(("many.test", 1), 10, Names()) as sock:
             assert sock.getpeername() == free.getsockname()
         for sock in busy:

@@ -12,6 +12,7 @@ from kraftfast.node.state_machine import StateMachine
 from tests.node.inside import Inside
 
 HELD_US = 1_500_000
+SPIN_US = 50
 SLEEP_S_MAX = 0.5  # the loop's longest sleep: it counts as time, whatever the machine does
 
 
@@ -76,6 +77,25 @@ def test_the_clock_does_not_go_back_and_sleep_counts(tmp_path: Path) -> None:
         node.seen_ns = now_ns - second
         node.applier.calls.began_ns, node.applier.calls.ended_ns = now_ns - second, now_ns
         before = node.now_ms()
+        assert node.held_ns == second
+        assert node.now_ms() >= before
+    finally:
+        replica.close()
+
+
+def test_a_loop_that_does_not_spin_counts_no_call_twice(tmp_path: Path) -> None:
+    """L1: a clock that goes back lets no leader resign and no follower campaign."""
+    replica = Inside(tmp_path / "q", state_machine=f"{__name__}:Holding")
+    node, calls, second = replica.node, replica.node.applier.calls, 1_000_000_000
+    try:
+        now_ns = time.monotonic_ns()
+        node.idle.woke_ns = node.seen_ns = now_ns - second  # the machine was called since then
+        calls.began_ns, calls.ended_ns, node.held_ns = now_ns - second, now_ns, 0
+        before = node.now_ms()
+        assert node.held_ns == second
+        replica.loop.spin_us = SPIN_US  # it has not rested since something came
+        node.idle.pause_until_ns = now_ns + 60 * second  # others need the processor: no spinning
+        replica.loop._rest()
         assert node.held_ns == second
         assert node.now_ms() >= before
     finally:

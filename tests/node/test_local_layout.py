@@ -20,6 +20,7 @@ from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.storage import local_layout
 from kraftfast.node.storage.description import changing, locked, read_description
+from kraftfast.node.storage.host import KernelHost
 from kraftfast.node.storage.local_layout import (
     LiveDirectories,
     add_next,
@@ -336,3 +337,40 @@ def test_replicas_on_one_device_are_named(tmp_path: Path) -> None:
     assert on_one_device(made | other) == [[1, 2]]
     assert on_one_device({1: made[1]} | other) == []
     assert "replicas 1, 2 are on one device" in shared_device_text([1, 2])
+
+
+class Watched(Disk):
+    """Notes what is made durable; ``dies``: at the first sync of a directory."""
+
+    dies = False
+    done: list[str] = []  # noqa: RUF012 - of all, since each call makes one
+
+    def sync_directory(self, path: str) -> None:
+        if self.dies:
+            raise Killed
+        self.done.append(path)
+        super().sync_directory(path)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        super().replace_file(path, data)
+        self.done.append(path)
+
+
+class WatchedHost(KernelHost):
+    disk = Watched()
+
+
+def test_a_directory_that_a_killed_process_made_is_durable_before_it_holds_a_quorum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D18: else all of the quorum is gone with the power, whatever was flushed in it."""
+    path = str(tmp_path / "q")
+    monkeypatch.setattr(Watched, "dies", True)
+    with pytest.raises(Killed):
+        format_quorum(path, 1, host=WatchedHost())
+    assert os.path.isdir(path)
+    monkeypatch.setattr(Watched, "dies", False)
+    monkeypatch.setattr(Watched, "done", [])
+    format_quorum(path, 1, host=WatchedHost())
+    done = Watched.done
+    assert str(tmp_path) in done[: done.index(os.path.join(path, "quorum.json"))]

@@ -111,7 +111,7 @@ class RecordStream(forks.Unique, ABC):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise self.refusal
+            raise self.refusal.again()
         if type(self.position) is not int or not 0 <= self.position <= OFFSET_MAX:
             self.position = offset("position", self.position)
         if self.follow is not True and self.follow is not False:
@@ -325,9 +325,9 @@ class Consumer(RecordStream):
                 return best, reader
             self._check_open()
             if self._foreign is not None:
-                raise self._foreign
+                raise self._foreign.again()
             if self.host.monotonic() >= deadline:
-                raise self._problem
+                raise self._problem.again()
             self.host.sleep(RETRY_S)
 
     def _worth(self, watch: Watch) -> tuple[bool, int, bool]:

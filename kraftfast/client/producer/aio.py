@@ -266,7 +266,7 @@ class AsyncProducer(forks.Unique):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise self.refusal
+            raise self.refusal.again()
         self._check_loop()
 
     def _check_loop(self) -> None:
@@ -434,7 +434,7 @@ class AsyncProducer(forks.Unique):
     async def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
         if isinstance(self.refusal, WrongProcess):
-            raise self.refusal
+            raise self.refusal.again()
         deadline = deadline_after(timeout, now=self._now)
         await self._wait_ticket(self._outcomes.next_ticket - 1, deadline)
 

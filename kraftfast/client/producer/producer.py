@@ -253,7 +253,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """
         deadline, never_used = self._deadline(timeout), flag("never_used", never_used)
         if isinstance(self.refusal, WrongProcess):
-            raise self.refusal
+            raise self.refusal.again()
         if self._identities is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._identities.identity.uncertain:
@@ -270,14 +270,14 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         if isinstance(self.refusal, WrongProcess):
-            raise self.refusal
+            raise self.refusal.again()
         self.wait_resolved(self.outcomes.next_ticket - 1, self._deadline(timeout))
 
     # --- the sender -------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
-            raise self.refusal
+            raise self.refusal.again()
 
     def _ready_sender(self, deadline: float) -> Sender:
         """Return the sender to the leader, found if there is none. Raises NoQuorum, Closed."""

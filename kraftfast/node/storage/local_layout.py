@@ -284,7 +284,10 @@ def format_quorum(
         places = {id: endpoint_of(id) if endpoint_of else ON_THIS_HOST for id in ids}
         entries = [Voter(id, its, (places[id],), 0, 1) for id, its in ids.items()]
         first = (KRaftVersion(1), KRaftVoters(VoterSet(entries)))
-    disk.make_directory(path)
+    if disk.exists(path):
+        disk.sync_name(path)  # D18: who made it may have been killed before it did
+    else:
+        disk.make_directory(path)
     with locked(path, host):
         if disk.exists(os.path.join(path, DESCRIPTION)):
             raise ForeignDirectory(f"{path} already holds a quorum")
