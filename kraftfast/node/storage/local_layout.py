@@ -192,7 +192,6 @@ def open_or_format(
     try:
         known = read_description(path, host)
         _check_promises(path, known, host)
-        host.disk.sync_directory(path)  # D18: who made it may have been killed before it did
     except NotFormatted:
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
@@ -222,6 +221,7 @@ def open_or_format(
     for name, value in asked.items():
         if value is not None and value != found[name]:
             raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
+    host.disk.sync_directory(path)  # D18: who made it may have been killed before it did
     begin(len(known.replicas))
     return known, False
 
