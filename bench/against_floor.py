@@ -180,7 +180,7 @@ def run_ours(row: Row, place: str, asked: argparse.Namespace) -> dict[str, Any]:
     if row.is_long:
         command += ["--prepare", str(PREPARED_MIB)]
     if row.files == "again":
-        command += ["--retention", str(KEPT_MIB)]
+        command += ["--retention", str(KEPT_MIB), "--warm-up", str(2 * KEPT_MIB)]  # as the floor
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     }

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,10 +101,12 @@ class Drive:
     def _throughput(self) -> Measured:
         if self.asked.get("producers", 1) > 1:
             return self._together()
+        warm_up = int((self.asked.get("warm_up") or 0) * (1 << 20) / self.rows.size)
+        append = partial(load.throughput, self.producer, self.rows, *self.bounds, warm_up=warm_up)
         if not self.asked.get("samples"):
-            return load.throughput(self.producer, self.rows, *self.bounds), {}
+            return append(), {}
         sampler = Sampler(self.views)
-        done = load.throughput(self.producer, self.rows, *self.bounds, sampler.looking())
+        done = append(sampler.looking())
         sampler.write(self.asked["samples"])
         return done, {}
 

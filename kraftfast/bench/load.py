@@ -152,20 +152,30 @@ def throughput(
     seconds: float | None,
     meanwhile: AbstractContextManager[Any] | None = None,
     warm: Callable[[], object] | None = None,
+    warm_up: int = 0,
 ) -> Run:
-    """Append as much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up.
+    """Append as much as the window takes, for ``count`` records or ``seconds``.
 
-    ``meanwhile``: entered while the clock runs. ``warm``: called between the warm-up and that.
+    Whole chunks of at least ``warm_up`` records go before. ``meanwhile``: entered while the clock
+    runs. ``warm``: called between the warm-up and that.
     """
     chunks = rows.chunks()
-    warm_up = append_all(producer, [next(chunks)])
+    before = append_all(producer, _at_least(chunks, warm_up))
     producer.latencies.reset_latency()
     if warm is not None:
         warm()
     with meanwhile or nullcontext():
         run = append_all(producer, _until(chunks, count, seconds))
-    handed_over = warm_up.records + run.records
+    handed_over = before.records + run.records
     return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
+
+
+def _at_least(chunks: Iterable[Chunk], count: int) -> Iterable[Chunk]:
+    for chunk in chunks:
+        yield chunk
+        count -= chunk.count
+        if count <= 0:
+            return
 
 
 def _until(chunks: Iterable[Chunk], count: int | None, seconds: float | None) -> Iterable[Chunk]:

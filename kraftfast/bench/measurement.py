@@ -24,8 +24,9 @@ GROWN = ("observers", "connections", "retained_producers")
 
 def kept_bytes(asked: dict[str, Any]) -> int:
     """Return how many bytes of log each replica will hold at least."""
-    kept = asked["total"] if asked["retention"] is None else asked["retention"]
-    return int(max(kept or 0, asked["prepare"] or 0) * MIB)
+    appended = (asked["total"] or 0) + (asked.get("warm_up") or 0)
+    kept = appended if asked["retention"] is None else asked["retention"]
+    return int(max(kept, asked["prepare"] or 0) * MIB)
 
 
 def prepared(mode: str, asked: dict[str, Any]) -> int:
@@ -82,6 +83,7 @@ def measure(
         **{name: asked[name] for name in ("compression", "values")},
         "prepared_mib": round(prepare_bytes / MIB),
         "retention_mib": asked["retention"],
+        "warm_up_mib": asked.get("warm_up"),
         "verified_records": end_offset - max(first_offset, kept_from),
         "filesystem": filesystem_of(next(iter(quorum.directories.values()))),
         "producers": asked.get("producers", 1),

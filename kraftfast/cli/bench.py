@@ -70,6 +70,8 @@ def check_together(asked: dict[str, Any]) -> None:
         raise click.UsageError("--samples belongs to one producer")
     if asked["retention"] is not None:
         raise click.UsageError("--retention belongs to one producer: all records are checked")
+    if asked.get("warm_up") is not None:
+        raise click.UsageError("--warm-up belongs to one producer")
 
 
 def check_sustained(asked: dict[str, Any]) -> None:
@@ -165,6 +167,13 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=1,
     show_default=True,
     help="So many at once: from 2 on a process each.",
+)
+@click.option(
+    "--warm-up",
+    type=options.MIB,
+    metavar="MIB",
+    help="Append so many MiB before the clock starts [about 1 MiB]. With twice as much as "
+    "--retention, old segments are used again from the first second on.",
 )
 def throughput(**asked: Any) -> None:
     """Records per second, as fast as the window allows.

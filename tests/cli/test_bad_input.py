@@ -279,6 +279,7 @@ def test_the_bounds_are_those_of_the_library(
 @pytest.mark.parametrize("args", [["bench", "throughput", "--total", "100000000"],
                                   ["bench", "latency", "--prepare", "100000000"],
                                   ["bench", "throughput", "--retention", "100000000"],
+                                  ["bench", "throughput", "--warm-up", "100000000"],
                                   ["demo", "--records", "1000000000000"]])  # fmt: skip
 def test_what_no_disk_holds_is_refused_before_it_begins(
     args: list[str], work: None, kraftfast: Callable[..., Done]
