@@ -89,19 +89,6 @@ def test_a_log_that_is_kept_for_a_while_only(tmp_path: Path) -> None:
     assert line["records"] == 80 * 1024 * 1024 // 1000
 
 
-def test_what_goes_before_the_clock_is_verified_and_not_counted(tmp_path: Path) -> None:
-    asked = ("bench", "throughput", "--dir", tmp_path, "--total", 2, "--record-size", 1000)
-    done = run(*asked, "--warm-up", 8, "--json")
-    assert done.returncode == 0, done.stderr
-    line = json.loads(done.stdout)
-    assert line["verified"] is True and line["warm_up_mib"] == 8
-    assert line["records"] == 2 * 1024 * 1024 // 1000
-    warm_up = 8 * 1024 * 1024 // 1000
-    assert warm_up <= line["verified_records"] - line["records"] < warm_up + 2000
-    told = fails(run(*asked, "--warm-up", 1, "--producers", 2), 2)
-    assert "--warm-up belongs to one producer" in told
-
-
 def test_a_sustained_run_is_told_by_the_second_and_by_the_process(tmp_path: Path) -> None:
     asked = ("bench", "sustained", "--dir", tmp_path, "--seconds", 2.2, "--record-size", 1000)
     done = run(*asked, "--retention", 16, "--segment-bytes", "8MiB", "--json")

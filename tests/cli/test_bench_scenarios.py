@@ -232,3 +232,14 @@ def test_a_compression_level_without_its_codec_runs_nothing(command: str, tmp_pa
     told = fails(run("bench", "run", plan, "--results", results), 3)
     assert "--compression-level: compression none has no levels" in told and not results.exists()
     fails(run("bench", command, "--compression", "zstd", "--compression-level", 23), 2)
+
+
+def test_what_goes_before_the_clock_is_verified_and_not_counted(tmp_path: Path) -> None:
+    asked = ("throughput", "--dir", tmp_path, "--total", 2, "--record-size", 1000)
+    (line,) = lines_of(*asked, "--warm-up", 8)
+    assert line["verified"] is True and line["warm_up_mib"] == 8
+    assert line["records"] == 2 * 1024 * 1024 // 1000
+    warm_up = 8 * 1024 * 1024 // 1000
+    assert warm_up <= line["verified_records"] - line["records"] < warm_up + 2000
+    told = fails(run("bench", *asked, "--warm-up", 1, "--producers", 2), 2)
+    assert "--warm-up belongs to one producer" in told
