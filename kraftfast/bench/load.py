@@ -102,9 +102,9 @@ class Settling:
             if failure is None:
                 self.committed += end - first
                 self.last_offset = base_offset + end - first - 1
-            if self.first_offset < 0:
-                self.first_offset = base_offset
-            if self.failure is None:
+                if self.first_offset < 0:
+                    self.first_offset = base_offset
+            elif self.failure is None:
                 self.failure = failure
         self._seen = resolved
 

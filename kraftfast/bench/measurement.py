@@ -44,6 +44,7 @@ def prepared(mode: str, asked: dict[str, Any]) -> int:
         return LATENCY_PREPARE_BYTES if mode == "latency" else 0
     overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
     wanted = int(asked["count"] * (asked["record_size"] + overhead)) + SLACK_BYTES
+    wanted += int((asked.get("warm_up") or 0) * MIB * (1 + overhead / asked["record_size"]))
     return min(wanted, SEGMENT_BYTES_MAX)
 
 

@@ -16,7 +16,7 @@ from kraftfast import forks
 
 FRESH_S = 30.0
 LOOKUPS_MAX = 64
-"""Names that are looked up, or whose answer nobody fetched, at the same time."""
+"""So many names are looked up, or have an answer that was not fetched yet."""
 
 Found = list[tuple[Any, ...]]
 """As ``socket.getaddrinfo`` returns them."""
@@ -59,7 +59,7 @@ class Names:
         self.disown()
 
     def disown(self) -> None:
-        """Begin anew in a forked child: neither a lookup nor who holds the lock goes on there."""
+        """Begin anew in a forked child: it has no thread that ends a lookup or releases the lock."""
         self._lookups: dict[tuple[str, int], Lookup] = {}
         self._lock = threading.Lock()
         forks.own(self)  # of the next fork too

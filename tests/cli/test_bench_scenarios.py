@@ -238,6 +238,7 @@ def test_what_goes_before_the_clock_is_verified_and_not_counted(tmp_path: Path) 
     asked = ("throughput", "--dir", tmp_path, "--total", 2, "--record-size", 1000)
     (line,) = lines_of(*asked, "--warm-up", 8)
     assert line["verified"] is True and line["warm_up_mib"] == 8
+    assert line["prepared_mib"] == 42, "for what goes before, too"
     assert line["records"] == 2 * 1024 * 1024 // 1000
     warm_up = 8 * 1024 * 1024 // 1000
     assert warm_up <= line["verified_records"] - line["records"] < warm_up + 2000
