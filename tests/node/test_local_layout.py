@@ -374,3 +374,19 @@ def test_a_directory_that_a_killed_process_made_is_durable_before_it_holds_a_quo
     format_quorum(path, 1, host=WatchedHost())
     done = Watched.done
     assert str(tmp_path) in done[: done.index(os.path.join(path, "quorum.json"))]
+
+
+def test_what_a_killed_process_wrote_of_a_quorum_is_durable_before_others_go_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D18: it may have renamed ``quorum.json``, and not synced that. Whoever finds a replica added,
+    or starts the quorum, takes it for done; with the power it would be gone."""
+    path = str(tmp_path / "q")
+    format_quorum(path, 1, host=WatchedHost())
+    for goes_by_it in (
+        lambda: add_to_description(path, 1, WatchedHost()),
+        lambda: open_or_format(path, None, None, None, 1, host=WatchedHost()),
+    ):
+        monkeypatch.setattr(Watched, "done", [])
+        goes_by_it()
+        assert Watched.done == [path]

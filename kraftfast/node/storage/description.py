@@ -183,6 +183,7 @@ def changing(path: str, host: Host = HOST) -> Iterator[Description]:
     """
     read_description(path, host)  # no lock file where there is no quorum
     with locked(path, host):
+        host.disk.sync_directory(path)  # D18: who wrote it last may have been killed before it did
         description = read_description(path, host)
         before = msgspec.json.encode(description)
         yield description

@@ -402,7 +402,6 @@ def add_to_description(path: str, id: int, host: Host = HOST) -> Uuid:
     check_ids([id])
     with changing(path, host) as description:
         if id in description.replicas:
-            host.disk.sync_directory(path)  # D18: who wrote that may have been killed before it did
             return read_meta(host.disk, os.path.join(path, str(id))).directory_id
         directory_id = format_replica(path, description, id, host=host)
         description.added.append(id)
