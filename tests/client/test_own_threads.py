@@ -396,6 +396,16 @@ def test_futures_are_told_before_an_async_producer_rests(scripted: ScriptedQuoru
     asyncio.run(main())
 
 
+def refuse_all(scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lose the leader, and let nobody in; return what has an entry for each search from now on."""
+    refused = RequestRefused("not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    scripted.problem, scripted.reachable = refused, False
+    searches, connect = list[int](), scripted.connect
+    monkeypatch.setattr(scripted, "connect", lambda *args: (searches.append(1), connect(*args))[1])
+    scripted.lose()
+    return searches
+
+
 def test_a_search_that_is_refused_is_made_seldom(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,13 +415,7 @@ def test_a_search_that_is_refused_is_made_seldom(
         producer.on_commit(made.append)
         scripted.mute = True
         producer.append(b"waits")
-        refused = RequestRefused("not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        scripted.problem, scripted.reachable = refused, False
-        searches, connect = [], scripted.connect
-        monkeypatch.setattr(
-            scripted, "connect", lambda *args: (searches.append(1), connect(*args))[1]
-        )
-        scripted.lose()
+        searches = refuse_all(scripted, monkeypatch)
         time.sleep(1.0)
         assert 3 <= len(searches) <= 30, "of two threads"
         scripted.mute, scripted.reachable = False, True
@@ -427,13 +431,7 @@ def test_an_async_search_that_is_refused_is_made_seldom(
             scripted.mute = True
             waits = asyncio.ensure_future(producer.append_wait(b"waits"))
             await asyncio.sleep(0)
-            refused = RequestRefused("not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            scripted.problem, scripted.reachable = refused, False
-            searches, connect = [], scripted.connect
-            monkeypatch.setattr(
-                scripted, "connect", lambda *args: (searches.append(1), connect(*args))[1]
-            )
-            scripted.lose()
+            searches = refuse_all(scripted, monkeypatch)
             await asyncio.sleep(2.0)
             assert 3 <= len(searches) <= 10
             scripted.mute, scripted.reachable = False, True
