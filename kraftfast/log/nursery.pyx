@@ -47,7 +47,7 @@ cdef extern from "nursery.h":
 WORK = ("reserve", "zero", "populate", "sync", "cached")
 """As in cext/nursery.h."""
 RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
-RECYCLED_BYTES = 128 * 1024 * 1024  # or so large: retention may free several small ones at once
+RECYCLED_BYTES = 256 * 1024 * 1024  # or so large: retention may free several small ones at once
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8

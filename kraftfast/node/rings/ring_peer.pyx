@@ -315,7 +315,7 @@ cdef class RingPeer:
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
             length, end_offset = log.span(self.segment, self.position, bound, below)
-            if length > self.inline_max and not self.bytes_only and self.segment is log.active:
+            if length > self.inline_max and not self.bytes_only:
                 m.flags |= ANSWER_REFERENCE
             elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
                 m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
@@ -374,6 +374,8 @@ cdef class RingPeer:
         found = log.segment_of(offset)
         if found is None:
             return False
+        if self.segment is not None and found is not self.segment:
+            self.bytes_only = False  # asked for because of one segment, which may be gone by now
         self.segment = found
         position = self.segment.find(offset)
         if position < 0:
