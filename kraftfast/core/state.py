@@ -297,7 +297,7 @@ class ReplicaState:
         if not self.may_campaign():
             deadline_ms = NEVER_MS
         elif self.peers.is_ended(leader_id) and self.may_fail_over():
-            deadline_ms = now_ms + self._next_failover_ms()
+            deadline_ms = now_ms + self.next_failover_ms()
         elif keeps_timer and vote is None:
             deadline_ms = old.election_deadline_ms  # type: ignore[union-attr]
         else:
@@ -411,7 +411,7 @@ class ReplicaState:
         self.effects.append(PersistQuorumState(*wanted[:3], self.kraft_version, *wanted[3:]))
         self.quorum_state_due = True
 
-    def _next_failover_ms(self) -> int:
+    def next_failover_ms(self) -> int:
         """Return how long after a lost campaign the next goes, while the leader is known dead.
 
         The others may have learnt of the death later, or be the better candidates: wait for all
@@ -432,7 +432,9 @@ class ReplicaState:
     ) -> None:
         check_transition(self.role, current.role, self.epoch, epoch, self.may_campaign())
         left = self.leader
-        if epoch > self.epoch or current.role is Role.FOLLOWER:
+        if current.role in (Role.FOLLOWER, Role.LEADER) or (
+            epoch > self.epoch and current.role is not Role.CANDIDATE
+        ):
             self.failover_round = 0
         self._settle_in(current, epoch, leader_id, endpoints, voted)
         if left is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.election import Election
 from kraftfast.core.elections.leader_identity import may_still_follow, voters_place
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.log_view import NEVER_MS
@@ -70,6 +71,10 @@ def decide(state: ReplicaState, now_ms: int) -> None:
     if isinstance(current, Candidate):
         if current.election.is_won():
             state.to_leader(now_ms)
+        elif not current.shortened and is_split(state, current.election):
+            current.shortened = True
+            due_ms = now_ms + state.next_failover_ms()
+            current.election_deadline_ms = min(current.election_deadline_ms, due_ms)
     elif isinstance(current, Prospective):
         if now_ms < current.campaign_at_ms:
             return  # another goes first
@@ -79,10 +84,23 @@ def decide(state: ReplicaState, now_ms: int) -> None:
             return
         elif current.may_campaign():
             become_candidate(state, now_ms)
-        else:
-            dead = sum(state.peers.is_ended(id) for id in current.election.unrecorded())
-            if current.election.is_lost(without=dead):
-                stand_down(state, now_ms)
+        elif is_lost(state, current.election):
+            stand_down(state, now_ms)
+
+
+def is_lost(state: ReplicaState, election: Election) -> bool:
+    """Return whether too few votes can still come: voters known dead give none."""
+    dead = sum(state.peers.is_ended(id) for id in election.unrecorded())
+    return election.is_lost(without=dead)
+
+
+def is_split(state: ReplicaState, election: Election) -> bool:
+    """Return whether a failover was lost for want of the dead: perhaps nobody was elected (L4).
+
+    Then another campaign need not wait for an election timeout. It begins with pre-votes, which
+    whoever was elected meanwhile stands against; and no two voters wait equally long.
+    """
+    return state.may_fail_over() and not election.is_lost() and is_lost(state, election)
 
 
 def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
