@@ -29,7 +29,7 @@ from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
-from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Full, Pause, QuorumClosed, Search
+from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Pause, QuorumClosed, Search
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
@@ -58,7 +58,7 @@ from kraftfast.link.ports import Thread
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import compressor_of
 
-FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACKS_S, at least
+CALLBACKS_S = 2.0  # a close waits for callbacks for so long, at least
 
 
 class Producer(OwnThreads, SilentLeader, Collected, Appender):
@@ -312,14 +312,13 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
                         sender.close()
                         raise
                 except SEARCH_GOES_ON as error:
-                    full = isinstance(error, Full)
                     if search.is_over(error):
                         if search.tells(error):
                             raise
                         # The one before had more time to find out.
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None
                     problem = str(error)
-                    self.host.sleep(FULL_PAUSE_S if full else PAUSE_S)
+                    self.host.sleep(search.pause_s(error, PAUSE_S))
                 except (ProducerFenced, QuorumClosed) as error:
                     self._fail_rest(error)
                     self.news.tell()

@@ -24,6 +24,8 @@ from kraftfast.errors import (
 )
 
 FULL_S = 0.3
+FULL_PAUSE_S = 0.1
+"""Between two questions to a server that has no room; before that was said for a while, less."""
 
 
 class QuorumClosed(Closed):
@@ -53,6 +55,19 @@ class Search:
     ) -> None:
         self.deadline, self.patient, self.now = deadline, patient, now
         self.full_by = math.inf
+        self._full_pause_s = 0.0
+
+    def pause_s(self, error: KraftfastError, least_s: float) -> float:
+        """Return how long to wait before the next attempt, after one that failed with ``error``.
+
+        A leader that ended hangs up as one without room does, and the next one leads in a moment:
+        the pauses begin with ``least_s``, and are twice as long each time.
+        """
+        if not isinstance(error, Full):
+            self._full_pause_s = 0.0
+            return least_s
+        self._full_pause_s = min(max(2 * self._full_pause_s, least_s), FULL_PAUSE_S)
+        return self._full_pause_s
 
     def tells(self, error: KraftfastError) -> bool:
         """Return whether to raise ``error`` itself once the search is over, not that none leads."""

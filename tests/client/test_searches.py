@@ -1,0 +1,56 @@
+"""How long a producer that looks for a leader waits between two attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftfast.client.host import KernelHost
+from kraftfast.client.producer.own_threads import PAUSE_S
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.refusals import FULL_PAUSE_S, Full
+from kraftfast.errors import KraftfastError, NotLeader
+from tests.client.scripted_quorum import ScriptedQuorum
+
+
+class Host(KernelHost):
+    """Notes pauses instead of making them."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+class Failing(ScriptedQuorum):
+    """There is a leader once all ``problems`` were met."""
+
+    def __init__(self, problems: list[KraftfastError]) -> None:
+        super().__init__()
+        self.problems, self.host = problems, Host()
+
+    def connect(self, *arguments: Any) -> Any:
+        if self.problems:
+            raise self.problems.pop(0)
+        return super().connect(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("said", "pauses"),
+    [
+        ("fff", [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]),
+        ("fnf", [PAUSE_S, PAUSE_S, PAUSE_S]),
+        ("fffffff", [0.005, 0.01, 0.02, 0.04, 0.08, FULL_PAUSE_S, FULL_PAUSE_S]),
+    ],
+)
+def test_a_leader_that_ended_is_not_taken_for_one_without_room(
+    said: str, pauses: list[float]
+) -> None:
+    """Both hang up. Only one that goes on saying so is left alone for FULL_PAUSE_S."""
+    quorum = Failing([Full("hung up") if each == "f" else NotLeader("none") for each in said])
+    producer = Producer(quorum)
+    assert quorum.host.pauses == pytest.approx(pauses)
+    producer.close()
+    quorum.stop()
