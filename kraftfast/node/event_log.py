@@ -184,6 +184,12 @@ class Entry(msgspec.Struct, frozen=True):
     def kind(self) -> Kind:
         return KINDS[self.event]
 
+    @property
+    def level(self) -> int:
+        """How grave it is; of what was left out: as grave as that."""
+        counted = self.fields["of"] if self.event == "left_out" else self.event
+        return KINDS.get(counted, self.kind).level
+
 
 def entry(time_ms: int, event: str, node_id: int, fields: dict[str, Any]) -> Entry:
     """Return an event with its message; what strangers sent cannot break or fake a line."""
@@ -221,7 +227,7 @@ def line(told: Entry, form: str = "text") -> str:
     """Return an event as a line of ``FORMATS``, without its end."""
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(told.time_ms // 1000))
     moment += f".{told.time_ms % 1000:03}Z"
-    level, of_replica = LEVELS[told.kind.level], told.node_id != NO_REPLICA
+    level, of_replica = LEVELS[told.level], told.node_id != NO_REPLICA
     if form == "text":
         who = f" replica {told.node_id}" if of_replica else ""
         text = f"{moment} {level.upper()} kraftfast{who}: {told.event}: {told.message}"

@@ -16,11 +16,14 @@ import pytest
 
 from kraftfast.node import event_log
 from kraftfast.node.event_log import (
+    ERROR,
+    INFO,
     KINDS,
     LEVELS,
     LINE_BYTES_MAX,
     LINES_A_SECOND_MAX,
     REPEAT_S,
+    WARNING,
     Entry,
     EventLog,
     entry,
@@ -191,6 +194,17 @@ def test_lines_of_one_event_are_few(told: Told) -> None:
     told.tell("connection_closed", who="another", why="no")
     left_out = "left_out: and 990 more of connection_closed were left out"
     assert told.take() == [left_out, "connection_closed: another: no -> closed"]
+
+
+@pytest.mark.parametrize(
+    ("of", "level"), [("snapshot_written", INFO), ("defect", ERROR), ("events", WARNING)]
+)
+def test_what_was_left_out_is_as_grave_as_it_is(of: str, level: int) -> None:
+    """A queue that keeps little of a fast log wrote a warning each second, for good news."""
+    told = entry(0, "left_out", 1, {"count": 3, "of": of})
+    assert told.level == level
+    assert f" {LEVELS[level].upper()} " in line(told)
+    assert json.loads(line(told, "json"))["level"] == LEVELS[level]
 
 
 def test_the_same_line_again_is_left_out(told: Told) -> None:

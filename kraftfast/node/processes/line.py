@@ -39,7 +39,7 @@ class ToSupervisor:
         except BlockingIOError:
             self.left_out += 1
         except OSError:
-            if told.kind.level >= WARNING:
+            if told.level >= WARNING:
                 self.process.write_line(line(told))
 
     def _send(self, told: Entry) -> None:

@@ -62,7 +62,7 @@ class Telling:
             self.show(told)
         elif "logging" in sys.modules:
             self._put(told)
-        elif told.kind.level >= WARNING:  # nobody can have set up a handler
+        elif told.level >= WARNING:  # nobody can have set up a handler
             show_as_text(told)
 
     def _put(self, told: Entry) -> None:
@@ -145,7 +145,7 @@ def log(told: Entry) -> None:
     """Hand an event to ``logging``; it is a line on stderr where the program has no handler."""
     import logging
 
-    logger, level = logging.getLogger(f"{LOGGER}.{told.kind.part}"), told.kind.level
+    logger, level = logging.getLogger(f"{LOGGER}.{told.kind.part}"), told.level
     if not logger.isEnabledFor(level):
         return
     if not _has_handler(logger):
