@@ -13,7 +13,7 @@
  * would not fit before the end of the data, a padding message fills the rest.
  *
  *   +0  length (low 32 bits) | sequence (high 32 bits), stored last, release (R3)
- *   +8  kind (low 32 bits) | CRC-32C of the payload, or 0 where the payload has its own
+ *   +8  kind (low 32 bits) | CRC-32C (high 32 bits): of what, and whether, the kind says
  *
  * The sequence counts messages from a start that the generation gives, so that a header proves its
  * ring and its lap, and a gap is seen (I22). A message with its header takes at most half the ring:

@@ -74,7 +74,7 @@ cdef class Segment:
         return <size_t>self.page
 
     cpdef uint64_t generation(self):
-        """Return the generation word; 0 for a trimmed segment, whose bytes never change again."""
+        """Return the generation word; 0 for a trimmed segment: nothing new comes into it (D20)."""
         return kf_generation_load(self.page) if self.page != NULL else 0
 
     def bump_generation(self):

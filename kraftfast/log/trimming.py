@@ -148,7 +148,11 @@ def abandon(log: Any) -> None:
 
 
 def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
-    """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere."""
+    """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere.
+
+    A process may be copying from it and has no generation word to compare: so what was cut must
+    become zeros, and never other batches, as long as one maps it (D20).
+    """
     if position == 0:
         remove(log, segment)
         log.segments.pop()

@@ -1,7 +1,9 @@
 """What travels on rings: the kinds of messages and the fixed layouts of the hot ones.
 
 All integers are in the machine's byte order: both ends are on one host. Cold messages are Kafka's
-own frames without their length (kinds REQUEST and RESPONSE).
+own frames without their length (kinds REQUEST and RESPONSE). The CRC in a message's header is that
+of its payload between replicas, of an ANSWER without the batches, which have their own; between a
+producer and a replica it is 0.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -24,7 +26,7 @@ cdef enum:
 cdef enum:
     FETCH_OPENS = 1
     FETCH_IN_MEMORY = 2
-    FETCH_BYTES_ONLY = 4     # references could not be read: send bytes
+    FETCH_BYTES_ONLY = 4     # a reference could not be read: send that segment's rest as bytes
 
 
 cdef struct FetchMessage:
@@ -42,7 +44,7 @@ cdef struct FetchMessage:
 
 cdef enum:
     ANSWER_DIVERGING = 1
-    ANSWER_REFERENCE = 2     # the records are in the leader's segment, not in the message
+    ANSWER_REFERENCE = 2     # the records are in a segment of the leader, not in the message
     ANSWER_SNAPSHOT = 4
     ANSWER_TOP_LEVEL = 8     # the error is the response's, not the partition's
 
@@ -61,7 +63,7 @@ cdef struct AnswerMessage:
     int64_t segment_base     # of a reference: which segment,
     uint64_t segment_inode   # which file, so that a name used again is noticed,
     uint64_t position        # where in it,
-    uint64_t generation      # and under which generation it was whole
+    uint64_t generation      # and under which generation it was whole; 0: trimmed, none (D20)
     uint64_t sent_ns
 
 

@@ -73,11 +73,19 @@ class Replicas:
         assert self.leader.peek() == KIND_FETCH and self.leader.fetch().opens
         self.leader.release()
 
-    def push(self, at: int) -> bool:
-        """Have the leader push what stands at an offset; return whether the follower took it."""
-        end_offset = self.leader.push(FetchResponse(stream=1), at, 24 * KIB, self.log)
+    def send(self, at: int, bytes_max: int = 24 * KIB) -> None:
+        """Have the leader push what stands at an offset."""
+        end_offset = self.leader.push(FetchResponse(stream=1), at, bytes_max, self.log)
         assert end_offset > at
         self.leader.publish()
+
+    def push(self, at: int) -> bool:
+        """Have the leader push what stands at an offset; return whether the follower took it."""
+        self.send(at)
+        return self.take()
+
+    def take(self) -> bool:
+        """Have the follower copy what was pushed; return whether it took all of it."""
         assert self.follower.peek() == KIND_ANSWER and self.follower.answer() is not None
         taken, rejected = self.follower.copy_records(self.copy, 1, Stats())
         self.follower.release()
@@ -108,10 +116,7 @@ def bases(log: Any) -> list[int]:
 
 @pytest.mark.parametrize("trimmed", [0, 3])
 def test_a_replica_that_is_behind_maps_rolled_segments(replicas: Replicas, trimmed: int) -> None:
-    """As bytes they cost the leader a copy, and the replica falls further behind.
-
-    One that was trimmed has no generation word (D20): its bytes never change again.
-    """
+    """As bytes they cost the leader a copy, and the replica falls further behind."""
     replicas.open_stream()
     if trimmed:
         assert replicas.log.retire() == trimmed
@@ -129,6 +134,23 @@ def test_bytes_are_asked_for_because_of_one_segment(replicas: Replicas) -> None:
     replicas.open_stream()
     replicas.push_all()
     assert replicas.mapped == [base for base in bases(replicas.log) if base != replicas.gone]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_is_cut_of_a_trimmed_segment_is_not_copied(replicas: Replicas, mapped: bool) -> None:
+    """It has no generation word to compare (D20): only zeros may come to where batches stood."""
+    log, base = replicas.log, replicas.log.segments[1].base_offset
+    replicas.open_stream()
+    assert log.retire() == 3
+    while replicas.copy.end_offset < base + mapped:
+        assert replicas.push(replicas.copy.end_offset)
+    assert (base in replicas.mapped) == mapped
+    replicas.send(base + mapped, 1 << 20)
+    end_offset = base + 1  # between the two batches of the segment
+    log.truncate(end_offset)
+    append(log, batch_of_size(24 * KIB, fill=b"w"))
+    assert not replicas.take()
+    assert replicas.copy.end_offset <= end_offset
 
 
 def test_no_reference_outlives_its_segment(replicas: Replicas) -> None:

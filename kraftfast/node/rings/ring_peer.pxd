@@ -26,11 +26,11 @@ cdef class RingPeer:
     cdef Segment segment
     cdef uint64_t position
     cdef int64_t offset
-    cdef bint bytes_only
-    # as follower: the leader's segments, mapped read-only, by base offset; newest last
+    cdef bint bytes_only             # of this segment: the follower could not map it
+    # as follower: the leader's segments, mapped read-only, by (base offset, inode); newest last
     cdef dict maps
     cdef AnswerMessage answer_message
-    cdef bint ask_for_bytes
+    cdef bint ask_for_bytes          # in the Fetch that opens the next stream
     cdef object open_segment         # (path, inode) -> SegmentFile or None
     cdef uint64_t inline_max         # up to here records travel as bytes
     cdef uint64_t bytes_max          # of them in one answer

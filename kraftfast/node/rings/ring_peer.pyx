@@ -1,8 +1,9 @@
 """Another replica on this host: Fetch traffic over rings, both ways. The base class of `LocalPeer`.
 
-As a leader's side it turns answers into references to its own segment (large, recent data) or into
-bytes (small or old data). As a follower's side it maps the leader's segments read-only and copies
-from there, checking the generation before and after each batch (D20).
+On the leader's side it answers with a reference into one of the leader's segments, or with the
+bytes themselves where they are few or the follower could not map the segment. On the follower's
+side it maps the leader's segments read-only and copies from there. It compares the generation word
+before and after each batch, in a segment that has one (D20).
 """
 
 import fcntl
@@ -38,7 +39,7 @@ cdef extern from "crc32c.h":
 
 cdef enum:
     INLINE_BYTES_MAX = 16 * 1024   # up to here bytes are cheaper than a reference
-    BYTES_TURN_MAX = 256 * 1024    # what one answer carries as bytes at most
+    ANSWER_BYTES_MAX = 256 * 1024  # what one answer carries as bytes at most
 
 INLINE_MAX, ANSWER_HEAD_BYTES = INLINE_BYTES_MAX, sizeof(AnswerMessage)
 KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
@@ -51,9 +52,9 @@ MAPPED_SEGMENTS_MAX = 2
 
 
 def open_peer_segment(str path, uint64_t inode):
-    """Return another replica's segment as a SegmentFile, locked; None if it is not to be had.
+    """Return another replica's segment as a SegmentFile, with a shared lock; None if it is gone.
 
-    Its owner may have used the file again for another segment before it was locked.
+    The file's number is compared under the lock: before, its owner may use it for another segment.
     """
     try:  # where another process says: a pipe there must not make this one wait
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -93,7 +94,7 @@ cdef class RingPeer:
         self.open_segment, self.inline_max = open_segment, inline_max
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
-        self.bytes_max = min(BYTES_TURN_MAX, self.out.payload_max - sizeof(AnswerMessage))
+        self.bytes_max = min(ANSWER_BYTES_MAX, self.out.payload_max - sizeof(AnswerMessage))
         self.cluster_id = link.hello.cluster_id
         self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
         self.kraft_versions = link.hello.kraft_versions or ()
@@ -183,7 +184,7 @@ cdef class RingPeer:
         memcpy(slot, &m, sizeof(m))
         self.out.commit(sizeof(m), FETCH, kf_crc32c(0, &m, sizeof(m)))
         if request.opens:
-            self.ask_for_bytes = False  # asked of this stream; the next one tries references again
+            self.ask_for_bytes = False  # holds up to the end of the segment that was not mapped
         self.unsent, self.quiet = True, False
         return True
 
