@@ -46,8 +46,8 @@ cdef extern from "nursery.h":
 
 WORK = ("reserve", "zero", "populate", "sync", "cached")
 """As in cext/nursery.h."""
-RECYCLED_MAX = 2  # freed files that wait to be used again; one is made ready at a time
-RECYCLED_BYTES = 256 * 1024 * 1024  # or so large: retention may free several small ones at once
+RECYCLED_MAX = 2  # so many freed files wait to be used again, however large they are
+RECYCLED_BYTES = 256 * 1024 * 1024  # of more, at most: retention may free several at once
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
@@ -144,8 +144,8 @@ class Nursery:
     # load. first: how far at the start, bytes. appended: bytes since then, as tend was told.
     # spare: a Spare, or None. wanted_bytes: what an append waits for. spare_wanted: a roll does.
     # error: why preparing failed last; None once it goes on. retry_at_ms: not before.
-    # recycled: (file, whether it has its page) of segments that retention freed, locked against
-    # others, to be used again.
+    # recycled: (file, whether it has its page) of segments that retention freed and that wait to be
+    # used again, locked against others.
     # pace: bytes a second that were appended lately.
 
     def __init__(self, disk, path, preparer, settings):
@@ -270,7 +270,7 @@ class Nursery:
             self._working_on = None
 
     def takes(self, file) -> bool:
-        """Return whether a freed segment's file may be recycled, as large as it is until then."""
+        """Return whether a freed segment's file may wait to be used again: it keeps its size."""
         sizes = [max(each.size, self.capacity) for each, _ in self.recycled]
         if len(sizes) < RECYCLED_MAX:
             return True
