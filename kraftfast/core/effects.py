@@ -1,7 +1,7 @@
 """Everything that a replica can want done: the answer of ``Replica.step(event, now_ms)``.
 
-Effects are carried out in order. ``after`` names the durability that an effect relies on; whoever
-carries it out asserts that it holds (D3, D5), so the rule is visible here and checked there.
+Effects are carried out in order. ``after`` names the durability that an effect relies on; the node
+asserts that it holds (D3, D5), so the rule is visible here and checked there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, VoterSet
 
 @dataclass(frozen=True)
 class Persisted:
-    """Quorum-state with at least this epoch, and this vote, is on disk (D5)."""
+    """Quorum-state with at least this epoch is on disk (D5).
+
+    The vote in it is not compared: the effect that writes it must come first.
+    """
 
     epoch: int
 
@@ -193,7 +196,7 @@ class WriteSnapshot(Struct):
 
 
 class InstallSnapshot(Struct):
-    """Give the fetched snapshot its name, and begin the log anew behind it, all durably.
+    """Give the fetched snapshot its name, and begin the log again behind it, all durably.
 
     It was checked when its last slice was written (``WriteSnapshot``).
 

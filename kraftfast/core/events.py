@@ -108,8 +108,9 @@ class FetchedWritten:
     """The log wrote the records of a Fetch answer (after WriteFetched).
 
     ``epochs`` are the changes of the epoch trail, (epoch, start offset) in order. ``rejected`` is
-    True if the rest of the answer failed a check (D20) and nothing of that rest was kept.
-    ``controls``: the KRaftVersion and KRaftVoters records among what was kept.
+    True if the rest of the answer failed a check (D20) or found no room: nothing of that rest was
+    kept, and it is fetched again. ``controls``: the KRaftVersion and KRaftVoters records among what
+    was kept.
     """
 
     end_offset: int

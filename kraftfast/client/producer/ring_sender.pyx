@@ -93,7 +93,7 @@ cdef class RingSender(Sender):
         return 0
 
     cdef uint64_t untouched(self):
-        """Return the number of the first batch that the replica certainly never looked at (D20)."""
+        """Return the number of the first batch that the replica certainly never looked at (I24)."""
         cdef uint64_t number = self.sent_tail
         cdef uint64_t place = kf_ring_taken(self.out.ring) if self.final else self.published
         while number < self.sent_head and self.batch_number(number).place <= place:

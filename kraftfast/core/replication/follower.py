@@ -14,7 +14,7 @@ from kraftfast.types import OffsetAndEpoch
 class FetchingSnapshot(Struct, eq=False):
     """A snapshot on its way here.
 
-    Invariant: what is on disk of it ends at ``position``, which is at most ``size``.
+    Invariant: what is written of it ends at ``position``, which is at most ``size``.
     """
 
     snapshot_id: OffsetAndEpoch
