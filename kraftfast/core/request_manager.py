@@ -107,7 +107,7 @@ class RequestManager:
         return correlation
 
     def answered(self, peer_id: int, correlation: int) -> bool:
-        """Note an answer; False if nobody waits for it any more."""
+        """Note an answer; return False if no request waits for it."""
         peer = self._peers.get(peer_id)
         if peer is None or correlation == 0 or peer.correlation != correlation:
             return False

@@ -65,7 +65,7 @@ class Node:
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
     # host: clocks, disk and threads. _monotonic_ns: the host's. flusher: at most one flush under
     # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
-    # without listeners. prober: who asks voters what they speak.
+    # without listeners. prober: asks new voters for their versions.
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
     # stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since
     # when. control: a control batch of this epoch, while the log has no room. disk_space: whether
@@ -426,7 +426,7 @@ class Node:
 
     def _commit(self, offset: int) -> None:
         self.intake.commit(offset, self.stats)
-        self.intake.publish()  # whoever waits for the commit goes on meanwhile
+        self.intake.publish()  # producers that wait for the commit go on meanwhile
         if self.sockets is not None:
             self.sockets.commit(offset)
         self.producer_ids.commit(offset)
@@ -472,7 +472,7 @@ class Node:
         self.stats.ends(log.end_offset, log.flushed_end_offset, ahead)
 
     def publish(self) -> None:
-        """Make everything that was committed to rings visible, and wake who has to look."""
+        """Make everything that was committed to rings visible, and ring the readers' doorbells."""
         for link in self.links.values():
             link.publish()
         self.intake.publish()

@@ -91,7 +91,7 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
 
     An ordinary election must also cover what this replica may have acknowledged and lost (D10); a
     unanimous one compares what is left. With durability=memory a replica that is certain of its log
-    must lead instead of one that is not; but one without a log may lead nobody who has one (D23).
+    must lead instead of one that is not; but one without a log must lead none that has a log (D23).
     """
     if is_barred(state, request):
         return False

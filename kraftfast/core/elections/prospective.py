@@ -1,4 +1,4 @@
-"""Prospective: asks for pre-votes in the present epoch before it disturbs anybody (KIP-996)."""
+"""Prospective: asks for pre-votes in the present epoch before it begins the next one (KIP-996)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraftfast.core.roles import Role
 
 
 class Prospective(Struct, eq=False):
-    """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
+    """A voter that asks whether it could win. Nothing of it is on disk but a vote it may grant.
 
     Invariants: pre-votes go out at ``campaign_at_ms`` and not before, and decide nothing before;
     answers may change.

@@ -1,4 +1,4 @@
-"""What a replica without leadership does for itself: find the leader, fetch, acknowledge.
+"""How a replica that does not lead finds the leader, fetches from it, and acknowledges.
 
 Its Fetch offset is its acknowledgement, so no Fetch of any kind leaves with an offset that is not
 on disk (D3, I11); over a stream the read cursor may run ahead of it, within one epoch.
@@ -98,7 +98,7 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
 
 
 def bootstrap_ids(state: ReplicaState) -> list[int]:
-    """Whom to ask for the leader: bootstrap servers, and the voters as this replica knows them.
+    """Return the ids to ask for the leader: bootstrap servers, and the voters as known here.
 
     Kafka asks bootstrap servers alone, and is stuck where none of them is a voter any more
     (KAFKA-19354).
@@ -130,7 +130,7 @@ def fetch_due_ms(state: ReplicaState, current: Any) -> int:
 
 
 def open_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Open a stream at the log's end, all of it on disk (D3); the leader validates that there."""
+    """Open a stream at the log's end, which must be on disk (D3). The leader validates that end."""
     follower.stream = state.next_stream
     state.next_stream += 1
     follower.stream_deadline_ms = now_ms + state.config.request_timeout_ms
@@ -166,15 +166,15 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
 
 
 def send_fetch(state: ReplicaState, peer_id: int, correlation: int, request: FetchRequest) -> None:
-    """Send it; whoever does so asserts that its offset is on disk (D3)."""
+    """Send a Fetch; the node asserts that its offset is on disk (D3)."""
     after = None if request.in_memory else FlushedTo(request.fetch_offset)
     state.effects.append(Send(peer_id, correlation, request, after))
 
 
 def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) -> None:
-    """Pause before the next Fetch, twice as long each time: one led nowhere (L7).
+    """Pause before the next Fetch, twice as long after each failure in a row (L7).
 
-    ``peer_id``: whose fault it was. If the leader's, somebody else is asked next.
+    ``peer_id``: the peer that failed. If it is the leader, another replica is asked next.
     """
     state.ask_others = peer_id == state.leader_id
     pause_ms = state.config.retry_backoff_ms << min(state.fetch_failures, 16)

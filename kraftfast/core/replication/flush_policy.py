@@ -74,7 +74,7 @@ def start_flush(state: ReplicaState, may_inline: bool) -> None:
 def inline_bytes_max(state: ReplicaState) -> int:
     """Up to how many bytes a flush may hold the loop up.
 
-    With durability=memory nobody knows how many it covers: the flusher thread makes it.
+    With durability=memory the core does not know how many it covers: the flusher thread makes it.
     """
     config = state.config
     if state.log.in_memory:

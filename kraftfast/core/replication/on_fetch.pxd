@@ -32,7 +32,7 @@ cpdef Progress heard(
     ReplicaState state, Leader leader, FetchRequest request, long long now_ms
 )
 
-cpdef bint may_be_lost(Leader leader, FetchRequest request, Progress progress) except -1
+cpdef bint may_have_lost_leader(Leader leader, FetchRequest request, Progress progress) except -1
 
 
 @cython.locals(request=FetchRequest, parked=Parked)

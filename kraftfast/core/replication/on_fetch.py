@@ -112,7 +112,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
         state.effects.append(Reply(event.source, refusal))
         return
     progress = heard(state, leader, request, now_ms)
-    tells_place = may_be_lost(leader, request, progress)
+    tells_place = may_have_lost_leader(leader, request, progress)
     moved = False
     if progress is not None:
         leader.close_stream(progress)
@@ -153,10 +153,10 @@ def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch
 
 
 def note_disk(state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int) -> None:
-    """Note which disk an observer runs with, though it asked under an older epoch (D19).
+    """Note an observer's directory from a Fetch that is refused for its older epoch (D19).
 
-    The first Fetch of a new disk does: it knows of no epoch. Of a voter it says nothing: whoever
-    does not know of this leader does not follow it.
+    The first Fetch of a new disk is one: it knows no epoch. A voter's must not count as a sign of
+    life: a voter that does not know this leader does not follow it.
     """
     if request.replica.id != state.local.id and not state.voters.is_voter(request.replica):
         heard(state, leader, request, now_ms)
@@ -184,12 +184,12 @@ def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> 
         state.poll_due = True
 
 
-def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
+def may_have_lost_leader(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
     """Return whether the sender may not know where its leader is, so that the answer says it (L1).
 
-    Voters know by the voter set; whoever comes on follows. A replica that learnt of the epoch
-    before it had a leader, and has no voter set, would go on asking whoever it asked and never
-    learn where the leader is. Kafka always says it.
+    A voter has it from the voter set; a replica whose Fetch offset rises has found the leader. One
+    that learnt of the epoch before it had a leader, and has no voter set, would ask the same
+    replica again and again and never learn where the leader is. Kafka always says it.
     """
     if progress is None:
         return request.epoch != NO_EPOCH

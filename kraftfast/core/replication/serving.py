@@ -44,8 +44,8 @@ def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
 def maybe_update_high_watermark(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Move the high watermark to what a majority of the voters in force has on disk.
 
-    Only past a record of the leader's own epoch (D6), and never back (I6). Everybody who waits
-    for it is told (KIP-1166).
+    Only past a record of the leader's own epoch (D6), and never back (I6). Parked Fetches are
+    answered with it (KIP-1166), and streams get it.
     """
     offset = leader.acknowledged.by_majority()
     if offset > leader.epoch_start_offset and offset > state.high_watermark:

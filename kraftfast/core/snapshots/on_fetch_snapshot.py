@@ -1,7 +1,7 @@
 """FetchSnapshot arrives: a replica that is too far behind takes a snapshot in slices (KIP-630).
 
 The order of checks is Kafka's (``KafkaRaftClient.handleFetchSnapshotRequest``). Only so many slices
-are under way at once (``snapshot_slices_max``): who catches up does not crowd out live traffic.
+are under way at once (``snapshot_slices_max``), so that they do not crowd out live traffic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NONE = ErrorCode.NONE
 
 
 def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Answer a slice now, or when others are through."""
+    """Answer with a slice now, or when one of those under way has left."""
     request = event.request
     error = top_level_error(state, request)
     if error is not NONE:

@@ -1,7 +1,8 @@
 """A follower that is too far behind fetches the leader's snapshot, slice by slice (KIP-630).
 
-The download belongs to the follower of one leader in one epoch: with another role it begins anew.
-Within it a failed request is repeated from the position that is on disk.
+A download must not outlive the role that began it, the follower of one leader in one epoch: the
+next one begins at the first slice. Within it a failed request is repeated from the position that is
+written.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ def begin_download(
 
 
 def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Back to Fetch, after a pause: the leader will name a snapshot again."""
+    """Drop the download, and fetch after a pause: the leader names a snapshot again."""
     follower.download = None
     retry_later(state, now_ms)
 
 
 def put_off(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Begin no download for a while, twice as long each time: a whole one was refused here (L7).
+    """Begin no download for a while, twice as long each time, after one was refused here (L7).
 
-    A full disk would take the same snapshot again and again.
+    Else a replica with a full disk would fetch the same snapshot again and again.
     """
     pause_ms = state.config.retry_backoff_ms << min(follower.downloads_refused, 16)
     follower.downloads_refused += 1

@@ -29,7 +29,7 @@ cdef extern from "flusher.h":
 
 
 cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full ring
+DEFERRED_MAX = 4096  # I25: answers that wait while the ring of a producer is full
 RUNS_MAX = 1 << 16  # I25: of one producer; twice the batches of the widest window
 
 
@@ -75,9 +75,9 @@ cdef class RingProducer:
 
     cpdef bint waiting(self):
         """Return whether batches are queued that may be taken."""
-        return self.heard() and kf_ring_waiting(self.inbox.ring) != 0
+        return self.may_take() and kf_ring_waiting(self.inbox.ring) != 0
 
-    cdef bint heard(self):
+    cdef bint may_take(self):
         """Return whether batches of this producer may still be taken.
 
         Never again once it was told that this replica does not lead, even if this replica leads
@@ -132,7 +132,7 @@ cdef class RingProducer:
     def refuse(self, int32_t error):
         """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
         cdef uint64_t batches = 0
-        if not self.heard():
+        if not self.may_take():
             return
         while kf_ring_peek(self.inbox.ring, &self.inbox.message) == 1:
             kf_ring_take(self.inbox.ring)
@@ -223,7 +223,7 @@ cdef class RingProducer:
     cdef bint next_batch(self) except -1:
         """Return whether a batch is at hand: ``inbox.message``."""
         cdef int found
-        if not self.heard():
+        if not self.may_take():
             return False
         found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
         if found != 1:

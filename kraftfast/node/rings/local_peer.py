@@ -89,7 +89,7 @@ class RingRequest:
         return bool(self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :]))
 
     def answer_fetch(self, response: core.FetchResponse, log: Log, effect: AnswerFetch) -> None:
-        """Answer a Fetch that is none of a stream, with the bytes themselves."""
+        """Answer a Fetch outside streams, with the bytes themselves."""
         records = None
         if effect.read_offset >= 0:
             bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
@@ -153,7 +153,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.broken: str | None = self.broken or "it failed"
 
     def reply(self, response: core.FetchResponse) -> None:
-        """Refuse a Fetch of a stream, or tell it of divergence."""
+        """Answer a Fetch of a stream by a refusal, a divergence or a snapshot's id."""
         self.push(response, -1, 0, self.node.log)
 
     def handle(self) -> bool:
