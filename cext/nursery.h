@@ -18,8 +18,9 @@ enum {
 };
 
 /* One range at a time. The thread opens the file again (/proc/self/fd), so that its syncs report no
- * error of the log's own write-back in the flusher's stead (D9); its own errors are no verdict on
- * the log. */
+ * error of the log's own write-back in the flusher's stead (D9). Of its own errors EIO is final for
+ * the log, whose pages may be among those that failed; after any other one the work is tried again.
+ */
 typedef struct {
     kf_worker worker;
     int fd;
