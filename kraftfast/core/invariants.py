@@ -83,7 +83,7 @@ def check_quorum_state(state: ReplicaState) -> None:
         assert persisted.leader_id == state.leader_id == state.local.id
     if state.role is Role.CANDIDATE:
         assert state.voted == state.local  # D5
-        assert state.log.durable_end_offset() == state.log.end_offset  # D21
+        assert state.log.ackable_end_offset() == state.log.end_offset  # D21
 
 
 def check_leader(state: ReplicaState, leader: Leader) -> None:
@@ -91,7 +91,7 @@ def check_leader(state: ReplicaState, leader: Leader) -> None:
     assert state.epoch > state.resumed_epoch  # I13, D4
     assert state.high_watermark == -1 or state.high_watermark > leader.epoch_start_offset  # D6
     if leader.slot >= 0:
-        assert leader.acknowledged.get(leader.slot) <= state.log.durable_end_offset()  # I12, D1
+        assert leader.acknowledged.get(leader.slot) <= state.log.ackable_end_offset()  # I12, D1
     assert leader.slot >= 0 or state.history.latest_offset >= state.high_watermark  # I17
     assert leader.acknowledged.voter_ids == state.voters.ids  # D16
     assert (leader.slot >= 0) == state.is_voter()

@@ -21,7 +21,7 @@ cdef class LogView:
     cdef public long long held_to
 
     cpdef long long last_epoch(self) except? -2
-    cpdef long long durable_end_offset(self) except? -1
+    cpdef long long ackable_end_offset(self) except? -1
     cpdef appended(self, long long end_offset, long long size, long long now_ms)
     cpdef begin_flush(self)
     cpdef bint flushed(self, long long end_offset, long long truncations) except -1

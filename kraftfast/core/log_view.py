@@ -42,11 +42,14 @@ class LogView:
     held_to: int = 0
 
     def __post_init__(self) -> None:
-        if self.durable_end_offset() == self.end_offset:
+        if self.ackable_end_offset() == self.end_offset:
             self.unflushed_since_ms = NEVER_MS
 
-    def durable_end_offset(self) -> int:
-        """Return what this replica may acknowledge and count itself for (D1, D3)."""
+    def ackable_end_offset(self) -> int:
+        """Return the end of what this replica may acknowledge and count itself for (D1, D3).
+
+        What it has flushed; with durability=memory all that it has, but for what is on hold.
+        """
         if not self.in_memory:
             return self.flushed_end_offset
         if self.held_to <= self.flushed_end_offset:

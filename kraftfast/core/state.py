@@ -338,7 +338,7 @@ class ReplicaState:
     def to_candidate(self, now_ms: int) -> None:
         """Vote for itself in the next epoch, on disk before it counts (D5)."""
         assert isinstance(self.current, Prospective)
-        assert self.log.durable_end_offset() == self.log.end_offset, "the tail is on disk (D21)"
+        assert self.log.ackable_end_offset() == self.log.end_offset, "the tail is on disk (D21)"
         unanimous = self.current.election.unanimous
         election = Election(self.voters, self.local, unanimous, may_flip=False)
         self.persist(self.epoch + 1, NO_NODE, self.local)
@@ -362,7 +362,7 @@ class ReplicaState:
         self._enter(leader, self.epoch, self.local.id, endpoints, None)
         self.log.trail.assign(self.epoch, self.log.end_offset)
         if leader.slot >= 0:
-            leader.acknowledged.put(leader.slot, self.log.durable_end_offset())
+            leader.acknowledged.put(leader.slot, self.log.ackable_end_offset())
         change = LeaderChange.of(self.local.id, self.voters.ids, granting)
         records = first_records(self.config, self.local, self.history, change)
         self.effects.append(AppendControl(self.epoch, records))

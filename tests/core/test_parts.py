@@ -137,9 +137,9 @@ def test_a_cut_lowers_what_is_flushed_and_voids_flushes_of_before() -> None:
 
 def test_memory_counts_what_is_appended() -> None:
     log = view(flushed=0, in_memory=True)
-    assert log.durable_end_offset() == 10
+    assert log.ackable_end_offset() == 10
     log.appended(12, 200, 5)
-    assert log.durable_end_offset() == 12 and log.unflushed_bytes == 0
+    assert log.ackable_end_offset() == 12 and log.unflushed_bytes == 0
 
 
 # --- validation (reference 7.1; Kafka: KafkaRaftLogTest.testValidateOffsetAndEpoch...) -----------

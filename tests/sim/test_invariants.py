@@ -90,6 +90,6 @@ def test_a_leader_that_counts_what_it_has_not_flushed_is_seen() -> None:
     core = quorum.process(quorum.leader()).core
     state = core._state
     assert state.leader is not None
-    state.leader.acknowledged.put(state.leader.slot, state.log.durable_end_offset() + 1)
+    state.leader.acknowledged.put(state.leader.slot, state.log.ackable_end_offset() + 1)
     with pytest.raises(AssertionError):
         core.check_invariants()

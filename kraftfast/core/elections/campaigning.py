@@ -136,7 +136,7 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
     if state.log.end_offset == 0 and silent and not current.skips_pre_votes:
         if not state.config.new_quorum:
             warn_of_new_log(state, silent)
-    if state.log.durable_end_offset() == state.log.end_offset:
+    if state.log.ackable_end_offset() == state.log.end_offset:
         state.to_candidate(now_ms)
     else:
         flush_follower(state)

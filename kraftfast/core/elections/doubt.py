@@ -48,7 +48,7 @@ class Doubt(Struct, eq=False):
         Only a leader's records extend a log in doubt, so whatever reaches that far came from one;
         a process that ended before its mark was removed finds it so at its next start.
         """
-        tail, end_offset = self.phantom_tail, log.durable_end_offset()
+        tail, end_offset = self.phantom_tail, log.ackable_end_offset()
         if tail is not None:
             if (log.epoch_before(end_offset), end_offset) >= (tail.epoch, tail.offset):
                 self.phantom_tail = None
@@ -60,7 +60,7 @@ class Doubt(Struct, eq=False):
         ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
         """
         self.covered(log)
-        if self.memory_lost and 0 <= high_watermark <= log.durable_end_offset():
+        if self.memory_lost and 0 <= high_watermark <= log.ackable_end_offset():
             self.memory_lost = False
 
     def calls_for_unanimity(self) -> bool:

@@ -172,7 +172,7 @@ def give_way(state: ReplicaState, current: Prospective, request: VoteRequest, no
     id; a replica that has not asked yet, or still waits for its disk (D21), lets any other go. If
     granted, this replica's campaign is delayed; if refused, the other's fails.
     """
-    on_disk = state.log.durable_end_offset() == state.log.end_offset
+    on_disk = state.log.ackable_end_offset() == state.log.end_offset
     begun = on_disk and now_ms >= current.campaign_at_ms
     theirs = request.last_epoch, request.last_offset
     equal = theirs == (state.log.last_epoch(), state.log.end_offset)

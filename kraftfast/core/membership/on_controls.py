@@ -54,7 +54,7 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
     leader = state.leader
     current = state.current
     if leader is not None:
-        leader.adopt(voters, state.local, state.log.durable_end_offset())
+        leader.adopt(voters, state.local, state.log.ackable_end_offset())
         if leader.needed_of_others <= 0:
             leader.check_quorum_deadline_ms = NEVER_MS
         elif leader.check_quorum_deadline_ms == NEVER_MS:

@@ -37,7 +37,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
         tend_membership(state, follower, now_ms)  # first: a parked Fetch occupies the connection
         if is_asking(state, follower):
             return
-    if state.log.durable_end_offset() < state.log.end_offset:
+    if state.log.ackable_end_offset() < state.log.end_offset:
         flush_follower(state)  # D3: whenever a stream is opened, too
         return
     target = choose_target(state, now_ms)
@@ -148,7 +148,7 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
     request = FetchRequest(
         state.epoch,
         state.local,
-        log.durable_end_offset(),
+        log.ackable_end_offset(),
         log.last_epoch(),
         state.high_watermark,
         state.config.fetch_max_wait_ms,

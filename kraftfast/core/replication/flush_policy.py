@@ -27,7 +27,7 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
     if log.flushing or log.flushed_end_offset >= log.end_offset:
         return
     if log.in_memory:
-        if log.durable_end_offset() < log.end_offset:
+        if log.ackable_end_offset() < log.end_offset:
             leader.flush_began_ms = now_ms
             start_flush(state, False)
         return
@@ -59,7 +59,7 @@ def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
 def flush_follower(state: ReplicaState) -> None:
     """Flush what is not on disk: only that may be acknowledged (D3) and campaigned with (D21)."""
     log = state.log
-    if not log.flushing and log.durable_end_offset() < log.end_offset:
+    if not log.flushing and log.ackable_end_offset() < log.end_offset:
         start_flush(state, True)
 
 

@@ -36,7 +36,7 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
     if follower.stream == 0:
         fetch_next(state, now_ms)  # which flushes first
         return
-    if log.durable_end_offset() < log.end_offset and not log.flushing:
+    if log.ackable_end_offset() < log.end_offset and not log.flushing:
         flush_follower(state)
         if state.log.flushing_bytes <= inline_bytes_max(state):
             return  # done in this turn: Flushed sends both cursors in one Fetch

@@ -37,7 +37,7 @@ def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
     """Count the leader itself: only for what is on its own disk (D1, I12)."""
     if leader.slot < 0:
         return False
-    leader.acknowledged.put(leader.slot, state.log.durable_end_offset())
+    leader.acknowledged.put(leader.slot, state.log.ackable_end_offset())
     return True
 
 

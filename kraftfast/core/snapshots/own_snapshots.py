@@ -26,7 +26,7 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
     if state.leader is not None and state.leader.leases:
         if len(log.snapshots) >= limits.LEASED_SNAPSHOTS_MAX:
             return False  # none can be deleted yet
-    committed = min(state.high_watermark, log.durable_end_offset())
+    committed = min(state.high_watermark, log.ackable_end_offset())
     if offset > committed:
         raise InvalidOption(f"no snapshot below {offset}: only {committed} is committed and stored")
     if log.trail.epoch_at(offset - 1) != epoch:
@@ -41,7 +41,7 @@ def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int
     if snapshot_id.offset <= log.start_offset or snapshot_id in log.snapshots:
         return  # one that was fetched meanwhile covers it
     assert snapshot_id.offset <= state.committed_offset, "I15"
-    assert snapshot_id.offset <= log.durable_end_offset(), "I15"
+    assert snapshot_id.offset <= log.ackable_end_offset(), "I15"
     log.snapshots = sorted([*log.snapshots, snapshot_id])
 
 

@@ -50,7 +50,7 @@ class EarlyOracle:
                     f"{barrier.round}, which only {leader.confirmed} answered",
                 )
         if doubt.phantom_tail is not None and not process.blocked:
-            end_offset, tail = state.log.durable_end_offset(), doubt.phantom_tail
+            end_offset, tail = state.log.ackable_end_offset(), doubt.phantom_tail
             end = state.log.epoch_before(end_offset), end_offset
             require(
                 end < (tail.epoch, tail.offset),
