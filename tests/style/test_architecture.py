@@ -89,6 +89,23 @@ def test_the_floors_are_those_of_the_page() -> None:
     assert [tuple(line.split()) for line in reversed(lines)] == list(FLOORS)
 
 
+def files_named_in(text: str) -> set[str]:
+    """Sources and tests that a page names, but for the two that stand for any."""
+    found = set(re.findall(r"`([\w/.-]+\.(?:pyx|pxd|py|c|h|txt|patch|tla))`", text))
+    return found - {"name.txt", "name.patch"}
+
+
+def test_files_that_pages_name_are_there() -> None:
+    pages = [PAGE, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    folders = ("kraftfast", "cext", "tests", "tools", "bench")
+    paths = {path for folder in folders for path in (ROOT / folder).rglob("*.*")}
+    there = {str(path.relative_to(ROOT)) for path in (*paths, *ROOT.glob("*.py"))}
+    ends = {name[at.end() :] for name in there for at in re.finditer(r"^|/", name)}
+    named = {(page.name, name) for page in pages for name in files_named_in(page.read_text())}
+    assert len(named) > 100
+    assert not {(page, name) for page, name in named if name not in ends}
+
+
 def test_every_room_is_told_of() -> None:
     page = PAGE.read_text()
     for path in (ROOT / "kraftfast").iterdir():
