@@ -115,7 +115,7 @@ def test_a_start_that_ends_too_is_finished_by_the_next() -> None:
             assert log.log_start_offset == log.end_offset == 200
 
 
-def test_it_is_counted_and_empties_the_log() -> None:
+def test_an_install_counts_as_a_truncation_and_empties_the_log() -> None:
     home = filled(CrashDisk())
     log = home.log
     pages = [segment.generation() for segment in log.segments if segment.has_page]
@@ -400,7 +400,7 @@ def test_verify_tells_what_a_start_would_do(tmp_path: Path) -> None:
     assert found.tail.kind == "torn" and "behind or beside its snapshot" in found.tail.reason
 
 
-def test_kafkas_own_rule(tmp_path: Path) -> None:
+def test_a_damaged_log_of_kafkas_begins_again_at_its_snapshot(tmp_path: Path) -> None:
     """A damaged log of Kafka's below its snapshot: it is begun anew there, as Kafka does."""
     (log_path,) = (COMMITTED / "dynamic-4.3.0/n1").glob("*metadata-0")
     home = Home.on(CrashDisk.holding("/replica", log_path.parent), "/replica", log_path.name)

@@ -124,7 +124,7 @@ def test_a_replica_that_is_behind_maps_rolled_segments(replicas: Replicas, trimm
     assert replicas.mapped == bases(replicas.log)
 
 
-def test_bytes_are_asked_for_because_of_one_segment(replicas: Replicas) -> None:
+def test_bytes_are_sent_for_the_rest_of_one_segment_alone(replicas: Replicas) -> None:
     """It was trimmed or removed before it was mapped: the next one can be."""
     replicas.open_stream()
     replicas.gone = replicas.log.segments[1].base_offset

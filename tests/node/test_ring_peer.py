@@ -80,7 +80,9 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 @pytest.mark.parametrize(
     "size", [200, limits.PAGE_BYTES - 1, limits.PAGE_BYTES + 200, 3 * limits.PAGE_BYTES - 8]
 )
-def test_a_reference_into_a_file_without_a_last_page(home: Home, leader: Leader, size: int) -> None:
+def test_a_reference_into_a_file_without_a_last_page_is_rejected(
+    home: Home, leader: Leader, size: int
+) -> None:
     """Its generation word lies nowhere: the file was trimmed, or never was a segment."""
     log = home.open()
     fill(log, 1, 100)
@@ -93,7 +95,7 @@ def test_a_reference_into_a_file_without_a_last_page(home: Home, leader: Leader,
     assert log.end_offset == before
 
 
-def test_a_reference_beyond_the_file(home: Home, leader: Leader) -> None:
+def test_a_reference_beyond_the_file_is_rejected(home: Home, leader: Leader) -> None:
     log = home.open()
     (leader.place / (segment_name(0) + ".log")).write_bytes(bytes(2 * limits.PAGE_BYTES))
     for length, position in ((2**32 - 1, 0), (1, 2**64 - 1), (2 * limits.PAGE_BYTES + 1, 0)):
@@ -102,7 +104,7 @@ def test_a_reference_beyond_the_file(home: Home, leader: Leader) -> None:
         leader.peer.release()
 
 
-def test_a_reference_into_a_pipe(home: Home, leader: Leader) -> None:
+def test_a_reference_into_a_pipe_is_rejected_at_once(home: Home, leader: Leader) -> None:
     """Opening it must not wait for somebody who writes there."""
     log = home.open()
     os.mkfifo(leader.place / (segment_name(0) + ".log"))
