@@ -19,7 +19,7 @@ cdef enum:
     BATCH = 16       # BatchMessage, then one record batch
     # from a replica to a producer
     ACK = 17         # AckMessage: batches are committed
-    REFUSED = 18     # RefusedMessage: batches were not appended
+    REFUSED = 18     # RefusedMessage: batches were not appended now
     NOT_LEADER = 19  # LeaderMessage: nothing more is taken from this ring
 
 
@@ -83,7 +83,7 @@ cdef struct AckMessage:
 cdef struct RefusedMessage:
     uint64_t first_batch
     uint64_t batches
-    int32_t error            # Kafka's code
+    int32_t error            # Kafka's code; DUPLICATE_SEQUENCE_NUMBER: committed already
     int32_t reserved         # zero
 
 

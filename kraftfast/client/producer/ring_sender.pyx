@@ -160,7 +160,7 @@ cdef class RingSender(Sender):
         return self.fail(PeerGone("an acknowledgement that does not fit what was sent"))
 
     cdef int refused(self, const RefusedMessage *m) except -1:
-        """Note batches that were not appended; those before them may still wait for an answer."""
+        """Note batches that were refused; those before them may still wait for an answer."""
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         if not self.under_way_are(first, batches):
