@@ -23,6 +23,12 @@ def test_the_probes_of_reverted_mends_fit_the_sources() -> None:
     assert patched(PROBES.read_text(), ROOT)
 
 
+def test_the_defects_of_the_search_fit_the_sources() -> None:
+    """It takes minutes to run them all: a patch whose context has changed is seen here."""
+    defects = sorted((ROOT / "tests" / "model" / "defects").glob("*.patch"))
+    assert defects and all(patched(each.read_text(), ROOT) for each in defects)
+
+
 def test_the_page_is_current() -> None:
     page = mutants.PAGE.read_text()
     assert mutants.page_of(mutants.measured(page)) == page, "python -m tests.mutants --page"
