@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftfast.bench.inputs import Chunk, Rows
-from kraftfast.errors import KraftfastError
+from kraftfast.errors import KraftfastError, UnknownOutcome
 
 WARM_UP_RECORDS = 200
 CHECK_CLOCK_EVERY = 16
 TIMEOUT_S = 60.0
+SPANS_MAX = 8  # are told one by one
 
 
 SAMPLES_MIN = {"p50_us": 2, "p99_us": 100, "p999_us": 1000}
@@ -75,6 +76,22 @@ class Run:
         return self.value_bytes / self.seconds / 1e6 if self.seconds else 0.0
 
 
+class Spans:
+    """Runs of numbers, in order: ``count`` of them, the first ``runs`` each by itself."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.runs: list[range] = []
+
+    def add(self, run: range) -> None:
+        """Add numbers behind all that are there."""
+        self.count += len(run)
+        if run and self.runs and self.runs[-1].stop == run.start:
+            self.runs[-1] = range(self.runs[-1].start, run.stop)
+        elif run and len(self.runs) < SPANS_MAX:
+            self.runs.append(run)
+
+
 class Settling:
     """What becomes of the records that a producer is handed from now on.
 
@@ -83,15 +100,27 @@ class Settling:
 
     ``committed``: so many are. ``first_offset``, ``last_offset``: of the first and the last of
     them, -1 until then. ``failure``: of the first record that failed, None if none has.
+    ``refused``, ``in_doubt``: the failed ones that are in no log, and those that may be in it.
     """
 
-    # _outcomes: the producer's. _seen: tickets below were looked at.
+    # _outcomes: the producer's. _seen: tickets below were looked at. _begin: of the first record.
 
     def __init__(self, producer: Any) -> None:
         self._producer, self._outcomes = producer, producer.outcomes
-        self._seen: int = producer.outcomes.next_ticket
+        self._begin = self._seen = int(producer.outcomes.next_ticket)
         self.committed, self.first_offset, self.last_offset = 0, -1, -1
         self.failure: KraftfastError | None = None
+        self.refused, self.in_doubt = Spans(), Spans()
+
+    @property
+    def handed_over(self) -> int:
+        """How many records the producer has taken."""
+        return int(self._outcomes.next_ticket) - self._begin
+
+    @property
+    def unresolved(self) -> range:
+        """The records, from 0, of which nothing was learnt yet."""
+        return range(self._seen - self._begin, self.handed_over)
 
     def look(self) -> None:
         """Note what was resolved since the last look."""
@@ -104,16 +133,22 @@ class Settling:
                 self.last_offset = base_offset + end - first - 1
                 if self.first_offset < 0:
                     self.first_offset = base_offset
-            elif self.failure is None:
-                self.failure = failure
+                continue
+            spans = self.in_doubt if isinstance(failure, UnknownOutcome) else self.refused
+            spans.add(range(first - self._begin, end - self._begin))
+            self.failure = self.failure or failure
         self._seen = resolved
+
+    def check(self) -> None:
+        """Look, and raise the failure of the first record that has one."""
+        self.look()
+        if self.failure is not None:
+            raise self.failure
 
     def finish(self, timeout: float = TIMEOUT_S) -> None:
         """Wait for everything handed over; raises the failure of the first record that has one."""
         self._producer.flush(timeout=timeout)
-        self.look()
-        if self.failure is not None:
-            raise self.failure
+        self.check()
 
 
 def append_all(
@@ -123,7 +158,7 @@ def append_all(
     timeout: float = TIMEOUT_S,
     settling: Settling | None = None,
 ) -> Run:
-    """Append everything and wait until it is committed.
+    """Append everything and wait until it is committed; stop once a record is known to have failed.
 
     ``progress`` is called now and then with the number of records handed over; ``settling`` learns
     what becomes of them. Raises what
@@ -137,7 +172,7 @@ def append_all(
         producer.append_many_nowait(chunk.source, chunk.offsets, timeout=timeout)
         records += chunk.count
         value_bytes += chunk.value_bytes
-        settling.look()
+        settling.check()
         if progress is not None:
             progress(records)
     settling.finish(timeout)

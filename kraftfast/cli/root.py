@@ -18,7 +18,7 @@ from types import FrameType
 import click
 
 from kraftfast import __version__
-from kraftfast.cli import EXIT_INTERRUPTED, streams
+from kraftfast.cli import EXIT_INTERRUPTED, interrupts, streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
 from kraftfast.errors import (
@@ -90,6 +90,7 @@ def run(args: Sequence[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup has it ignored
         signal.signal(signal.SIGHUP, _terminate)
     settings = {"debug": False}
+    interrupts.told.signo = 0
     try:
         if COMPLETE in os.environ:
             return complete(os.environ[COMPLETE])
@@ -137,6 +138,8 @@ def ended_by(error: BaseException, debug: bool) -> int:
         if error.exit_code == EXIT_PIPE:
             streams.drop(sys.stdout)
         return error.exit_code
+    if interrupts.told.signo and exit_code(error) == EXIT_INTERNAL:  # made of an interruption
+        return 128 + interrupts.told.signo
     if debug:
         streams.complain("".join(traceback.format_exception(error)).rstrip())
     else:
@@ -195,4 +198,5 @@ def one_line(error: BaseException) -> str:
 
 
 def _terminate(signo: int, _frame: FrameType | None) -> None:
+    interrupts.told.signo = signo
     raise Terminated(signo)

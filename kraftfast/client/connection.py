@@ -6,6 +6,8 @@ For handshakes and for what is not hot; a ``SocketSender`` takes a greeted conne
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from kraftfast import forks, limits
@@ -76,12 +78,14 @@ class Connection:
         except PeerGone as error:
             raise Refused(f"{error} {AT_ONCE}") from None
         except MalformedFrame as error:
+            reason = str(error).removeprefix(f"{_text(self.address)}: ")
             raise MalformedFrame(
                 f"{_text(self.address)} does not speak Kafka's protocol; is it the port of another "
-                f"service? ({error})"
+                f"service? ({reason})"
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
+            with self._naming_server():
+                version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)
         if answer.error_code != ErrorCode.NONE:
             raise UnsupportedVersion(
@@ -98,7 +102,8 @@ class Connection:
         ours = SERVED[api_key]
         if version_max is not None:
             ours = Versions(ours.first, min(ours.last, version_max))
-        return negotiate(api_key, self.versions, {api_key: ours})
+        with self._naming_server():
+            return negotiate(api_key, self.versions, {api_key: ours})
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
         """Return the answer to one question."""
@@ -116,7 +121,8 @@ class Connection:
             self.close()
             raise MalformedFrame(f"{_text(self.address)} answers another question")
         try:
-            return frame.decode_response(api_key, version, data)[1]
+            with self._naming_server():
+                return frame.decode_response(api_key, version, data)[1]
         except (MalformedFrame, UnsupportedVersion):
             self.close()
             raise
@@ -175,6 +181,14 @@ class Connection:
         self.sock.close()
 
     disown = close
+
+    @contextmanager
+    def _naming_server(self) -> Iterator[None]:
+        """Let a failure say whose answer it is about: a quorum has several servers."""
+        try:
+            yield
+        except (MalformedFrame, UnsupportedVersion) as error:
+            raise type(error)(f"{_text(self.address)}: {error}") from None
 
     def _left(self, deadline: float, doing: str) -> float:
         left = deadline - self.host.monotonic()

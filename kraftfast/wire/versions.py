@@ -43,8 +43,10 @@ def negotiate(
         version = min(mine.last, theirs.last)
         if version >= max(mine.first, theirs.first):
             return version
+    known = f" ({ApiKey(api_key).name})" if api_key in SERVED else ""
     raise UnsupportedVersion(
-        f"no common version of API {api_key}: ours {mine or 'none'}, theirs {theirs or 'none'}"
+        f"no common version of API {api_key}{known}: "
+        f"ours {mine or 'none'}, theirs {theirs or 'none'}"
     )
 
 

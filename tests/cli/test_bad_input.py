@@ -10,6 +10,7 @@ import errno
 import inspect
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -209,6 +210,31 @@ def test_a_quorum_of_another_user_is_not_told_not_to_run(
         done = kraftfast(*words.split(), "--dir", "theirs")
     assert done.code == 30 and "cannot see whether a replica runs: " in done.err
     assert "replica.sock': Permission denied; ask as its user" in done.err
+
+
+@pytest.mark.parametrize(
+    "words, code",
+    [
+        ("reassign --to 1,x", 2),
+        ("reassign --to 1 --cancel", 2),
+        ("remove-controller -i 1 -d x", 2),
+        ("remove-controller -i 1 -d ''", 2),
+        ("add-controller -i 1 -c server", 2),
+        ("add-controller -c empty", 2),
+        ("upgrade --feature x", 2),
+        ("upgrade --release-version x", 2),
+        ("describe", 2),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_quorum_is_looked_for(
+    words: str, code: int, work: None, kraftfast: Callable[..., Done]
+) -> None:
+    """A quorum that does not run would hide it, or hundreds of milliseconds would pass."""
+    format_quorum("asleep", 1)
+    Path("empty").touch()
+    done = kraftfast("quorum", *shlex.split(words), "--dir", "asleep")
+    assert done.code == code, done
+    assert kraftfast("quorum", "describe", "--status", "--dir", "asleep").code == 12
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,38 @@ def test_versions_are_agreed_on() -> None:
     server.close()
 
 
+def test_a_version_that_is_not_common_names_the_server_and_the_api() -> None:
+    """A quorum has several servers: which one is to be upgraded?"""
+    server = ScriptedServer(versions={ApiKey.METADATA: SERVED[ApiKey.METADATA]})
+    place = f"127.0.0.1:{server.address[1]}"
+    connection = Connection(server.address, soon())
+    with pytest.raises(UnsupportedVersion) as caught:
+        connection.version_of(ApiKey.PRODUCE)
+    said = f"{place}: no common version of API 0 (PRODUCE): ours {SERVED[ApiKey.PRODUCE]}"
+    assert str(caught.value) == f"{said}, theirs none"
+    connection.close()
+    with pytest.raises(NoQuorum, match=f"{place}: no common version of API 0 "):
+        connect_producer([server.address], METADATA_TOPIC, Outcomes(), 4096, 8)
+    server.greeting_max = -1
+    with pytest.raises(UnsupportedVersion, match=f"^{place}: no common version of API 18 "):
+        Connection(server.address, soon())
+    server.close()
+
+
+def test_an_answer_that_does_not_decode_names_the_server(
+    servers: list[ScriptedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection(servers[0].address, soon())
+
+    def decode(*_arguments: object) -> object:
+        raise MalformedFrame("a length of -7")
+
+    monkeypatch.setattr(frame, "decode_response", decode)
+    with pytest.raises(MalformedFrame) as caught:
+        connection.ask(ApiKey.METADATA, MetadataRequest(topics=None), soon())
+    assert str(caught.value) == f"127.0.0.1:{servers[0].address[1]}: a length of -7"
+
+
 def test_a_server_that_does_not_know_our_greeting_is_greeted_again() -> None:
     server = ScriptedServer()
     server.greeting_max = 2

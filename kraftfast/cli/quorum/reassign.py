@@ -39,8 +39,8 @@ def reassign(
 
     if (target_text is None) == (not cancel):
         raise click.UsageError("give either --to or --cancel")
-    admin = reach.admin(directory, servers, controllers)
     target = None if target_text is None else sorted(set(ids(target_text)))
+    admin = reach.admin(directory, servers, controllers)
     info = reach.described(admin, time.monotonic() + timeout)
     before = info.voter_ids
     joined = ",".join(map(str, before))

@@ -50,19 +50,21 @@ def add_controller(
     """
     from kraftfast.client.admin.quorum_info import check_addition
 
+    if command_config is not None and controller_id is not None:
+        raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
+    if command_config is None and directory is None:
+        raise click.UsageError("--command-config is needed: whom to add")
+    server = None if command_config is None else from_properties(command_config)
     admin = reach.admin(directory, servers, controllers)
     deadline = time.monotonic() + timeout
-    if command_config is not None:
-        if controller_id is not None:
-            raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
-        id, directory_id, endpoints, cluster_id = from_properties(command_config)
+    if server is not None:
+        id, directory_id, endpoints, cluster_id = server
         info = reach.described(admin, deadline)
         check_addition(info, id)
         if dry_run:
             refuse_stranger(info, id)
     else:
-        if directory is None:
-            raise click.UsageError("--command-config is needed: whom to add")
+        assert directory is not None
         check_addition(reach.described(admin, deadline), controller_id)  # before anything is made
         id, directory_id, endpoints = of_local(directory, controller_id, dry_run, deadline)
         cluster_id = None
@@ -187,11 +189,11 @@ def remove_controller(
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text
 
-    admin = reach.admin(directory, servers, controllers)
     try:
-        directory_id = uuid_from_text(directory_text) if directory_text else None
+        directory_id = uuid_from_text(directory_text) if directory_text is not None else None
     except ValueError as error:
         raise click.UsageError(f"--controller-directory-id: {error}") from None
+    admin = reach.admin(directory, servers, controllers)
     deadline = time.monotonic() + timeout
     info = reach.described(admin, deadline)
     check_dynamic(info)
