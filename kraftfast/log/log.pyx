@@ -212,8 +212,7 @@ cdef class Log:
         return 1
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
-        """Begin an epoch here; its checkpoint is durable before anything of it counts (D18). Return
-        0 on a full disk: the append is tried again later."""
+        """Begin an epoch; its checkpoint is durable first (D18). 0 on a full disk: again later."""
         assert epoch >= self.last_epoch
         epochs = [entry for entry in self.epochs if entry[1] < start_offset]  # others were empty
         if not epochs or epochs[-1][0] < epoch:
@@ -225,6 +224,7 @@ cdef class Log:
             self.scrub()
             if not isinstance(error, DiskFull):
                 raise
+            self.nursery.make_way_for(error)
             self.space_error, self.retry_ms = error, self.now_ms + trimming.RETRY_MS
             return 0
         self.epochs, self.last_epoch, self.space_error = epochs, epoch, None

@@ -356,9 +356,19 @@ class Nursery:
     def note_error(self, error, now_ms):
         """Try again later; on a full disk files that only wait to be used make room first."""
         self.error, self.retry_at_ms = error, now_ms + RETRY_MS
-        if isinstance(error, DiskFull) and self.recycled:
-            self._drop_recycled()
+        if self.make_way_for(error):
             self.retry_at_ms = now_ms
+
+    def make_way_for(self, error) -> bool:
+        """Give the blocks of files that wait to be used again back if ``error`` is of a full disk.
+
+        Whatever met it on this disk: they wait for a log that may take nothing before a snapshot,
+        an index or an epoch has found room. Return whether there were any.
+        """
+        if not isinstance(error, DiskFull) or not self.recycled:
+            return False
+        self._drop_recycled()
+        return True
 
     def give_up_spare(self, now_ms) -> bool:
         """Give the blocks of the spare back to a full disk; it is made again later."""
