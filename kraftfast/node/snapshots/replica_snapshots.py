@@ -288,9 +288,9 @@ class Snapshots:
             if node.log.failed is not None:  # D25: the next start finishes what has begun
                 raise
             self._tell("snapshot_refused", effect.snapshot_id, why=str(error))
-            node.log.nursery.make_way_for(error)
             download.drop()  # D25: it has one name or the other
             delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
+            node.log.nursery.make_way_for(error)
             refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)
             node.queue(refused)
             return
