@@ -34,7 +34,7 @@ def activate(
     segment = segments[-1]
     if not segment.has_page:
         segment.extend(settings.capacity)
-        make_page(segment)
+        make_page(disk, segment)
     recovery.cut_bytes += clear_tail(segment)
     if tell_apart(segment, disk):  # older batches stand behind, so it had blocks up to its end
         segment.note_reserved(segment.capacity)
@@ -64,10 +64,10 @@ def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segme
     return segment
 
 
-def make_page(segment: Segment) -> None:
+def make_page(disk: Any, segment: Segment) -> None:
     """Make the last page of an extended segment; on disk before its magic says it is there."""
     segment.file.zero(segment.capacity, segment.capacity + limits.PAGE_BYTES)
-    segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), 1)
+    segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), disk.new_generation())
     segment.file.sync()
     segment.seal_page()
     segment.file.sync()

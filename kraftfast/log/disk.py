@@ -217,6 +217,11 @@ class Disk:
         """Return a number from 1 to ``most`` that cannot be foretold."""
         return 1 + int.from_bytes(os.urandom(16)) % most
 
+    def new_generation(self) -> int:
+        """Return a generation that no file began with before (D20): names, and the numbers of
+        files, are used again."""
+        return self.secret(2**62)
+
     def exists(self, path: str) -> bool:
         return os.path.exists(self.at(path))
 

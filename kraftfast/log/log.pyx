@@ -34,10 +34,12 @@ def install_guard():
         raise OSError("cannot handle SIGBUS")
 
 
-cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogil:
-    """Return whether another replica cut or reused its segment since ``generation`` (D20)."""
+cdef inline int changed(const uint8_t *page, uint64_t generation) noexcept nogil:
+    """Return the fault of a segment that its owner cut or reused since ``generation`` (D20)."""
     cdef uint64_t now
-    return kf_guarded_generation(&now, page) != 0 or now != generation
+    if kf_guarded_generation(&now, page):
+        return KF_BATCH_UNREADABLE
+    return KF_BATCH_OK if now == generation else KF_BATCH_STALE
 
 
 cdef class Log:
@@ -160,9 +162,8 @@ cdef class Log:
         self.fault = KF_BATCH_OK
         while taken < available:
             with nogil:
-                if page != NULL and changed(page, generation):
-                    self.fault = KF_BATCH_STALE
-                else:
+                self.fault = KF_BATCH_OK if page == NULL else changed(page, generation)
+                if self.fault == KF_BATCH_OK:
                     self.fault = kf_batch_take_header(source + taken, available - taken, header, &h)
                 if self.fault == KF_BATCH_OK:
                     if h.base_offset != self.end_offset:
@@ -176,8 +177,8 @@ cdef class Log:
             dst = self.place(h.size)
             with nogil:
                 self.fault = kf_batch_take_body(dst, source + taken, header, &h)
-                if self.fault == KF_BATCH_OK and page != NULL and changed(page, generation):
-                    self.fault = KF_BATCH_STALE
+                if self.fault == KF_BATCH_OK and page != NULL:
+                    self.fault = changed(page, generation)
             if self.fault != KF_BATCH_OK:
                 self.active.reject(self.stage, h.size)
                 break
@@ -212,8 +213,7 @@ cdef class Log:
         return 1
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
-        """Begin an epoch here; its checkpoint is durable before anything of it counts (D18). Return
-        0 on a full disk: the append is tried again later."""
+        """Begin an epoch; its checkpoint is durable first (D18). 0 on a full disk: again later."""
         assert epoch >= self.last_epoch
         epochs = [entry for entry in self.epochs if entry[1] < start_offset]  # others were empty
         if not epochs or epochs[-1][0] < epoch:
@@ -225,6 +225,7 @@ cdef class Log:
             self.scrub()
             if not isinstance(error, DiskFull):
                 raise
+            self.nursery.make_way_for(error)
             self.space_error, self.retry_ms = error, self.now_ms + trimming.RETRY_MS
             return 0
         self.epochs, self.last_epoch, self.space_error = epochs, epoch, None
@@ -490,8 +491,7 @@ cdef class Log:
     def close(self, double wait_s=CLOSE_WAIT_S):
         """Flush, leave every segment as Kafka would, give the files back.
 
-        Waits up to ``wait_s`` seconds for processes that map a segment; what they keep is prepared,
-        and is trimmed at the next start.
+        What processes map after ``wait_s`` seconds stays prepared, and is trimmed at the next start.
         """
         trimming.close(self, wait_s)
 

@@ -18,7 +18,7 @@ from kraftfast.errors import DiskFull, FlushFailed, OutOfResources, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment_file import storage_failure
 from kraftfast.log.spare import Spare, page_end
-from kraftfast.log.segment cimport KF_KEY_MAX, Segment
+from kraftfast.log.segment cimport KF_KEY_MAX
 from kraftfast.log.segment_file cimport SegmentFile
 
 
@@ -356,9 +356,19 @@ class Nursery:
     def note_error(self, error, now_ms):
         """Try again later; on a full disk files that only wait to be used make room first."""
         self.error, self.retry_at_ms = error, now_ms + RETRY_MS
-        if isinstance(error, DiskFull) and self.recycled:
-            self._drop_recycled()
+        if self.make_way_for(error):
             self.retry_at_ms = now_ms
+
+    def make_way_for(self, error) -> bool:
+        """Give the blocks of files that wait to be used again back if ``error`` is of a full disk.
+
+        Whatever met it on this disk: they wait for a log that may take nothing before a snapshot,
+        an index or an epoch has found room. Return whether there were any.
+        """
+        if not isinstance(error, DiskFull) or not self.recycled:
+            return False
+        self._drop_recycled()
+        return True
 
     def give_up_spare(self, now_ms) -> bool:
         """Give the blocks of the spare back to a full disk; it is made again later."""
@@ -412,17 +422,17 @@ class Nursery:
         self.preparer.ask(file, work, start, end)
 
     def _make_spare(self):
-        generation, key, used, paged = 1, 0, bool(self.recycled), False
+        key, used, paged = 0, bool(self.recycled), False
         if used or self.how == "mapped":  # with a key from its first life on it needs no sync later
             key = self.disk.secret(KF_KEY_MAX)
         if used:
             file, paged = self.recycled[0]
-            generation += Segment(file, 0, max(file.size, PAGE_BYTES) - PAGE_BYTES).generation()
             file.resize(self.capacity + PAGE_BYTES)
             self.recycled.pop(0)
         else:
             self._serial += 1
             path = os.path.join(self.path, f"spare-{self._serial}")
             file = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
+        generation = self.disk.new_generation()
         self.spare = Spare(
             file, self.capacity, self.stride, generation, self.how, key, used, paged)

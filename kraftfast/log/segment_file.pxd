@@ -12,6 +12,7 @@ cdef class SegmentFile:
     cdef uint64_t mapped                # bytes mapped, at least size
     cdef uint64_t number                # inode, 0 while unknown
     cdef bint named                     # a name led to it when it was opened
+    cdef public bint paged              # another process's: it had a last page when it was opened
     cdef bint copied                    # base is private memory that holds pieces of the file
     cdef uint64_t held_from, held_to    # the piece, but the last page, which is always there
 

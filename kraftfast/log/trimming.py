@@ -50,9 +50,9 @@ class Trims:
             if next(self.steps, None) is None:
                 self.steps = None
                 self.due_ms = now_ms + REST_MS
-        except DiskFull:
+        except DiskFull as error:
             self.steps = None
-            self.due_ms = now_ms + RETRY_MS
+            self.due_ms = now_ms + (RETIRE_MS if log.nursery.make_way_for(error) else RETRY_MS)
 
     def stop(self) -> None:
         """Abandon the trim under way: its segment stays prepared."""

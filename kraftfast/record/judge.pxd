@@ -33,6 +33,7 @@ cdef extern from "batch.h" nogil:
         KF_BATCH_OFFSET
         KF_BATCH_EPOCH
         KF_BATCH_STALE
+        KF_BATCH_UNREADABLE
         KF_BATCH_RECORDS
         KF_RECORD_HEADERS
         KF_BATCH_TRAILING

@@ -160,10 +160,10 @@ def test_retention_gets_the_blocks_of_the_spare(home: Home) -> None:
     assert home.disk.list_directory(log.nursery.path)
     retention = Retention.__new__(Retention)
     retention.node = SimpleNamespace(log=log, now_ms=lambda: 0)
-    retention._trimmed(OffsetAndEpoch(20, 1), False)
+    retention._trimmed(OffsetAndEpoch(20, 1), DiskFull("no space left"))
     assert retention._next_ms == 0 and not home.disk.list_directory(log.nursery.path)
     retention._next_ms = 1
-    retention._trimmed(OffsetAndEpoch(20, 1), False)
+    retention._trimmed(OffsetAndEpoch(20, 1), DiskFull("no space left"))
     assert retention._next_ms == 1, "nothing more to give: later"
     log.tend(10**6)
     tend_until(log, log.roll)

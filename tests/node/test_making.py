@@ -115,9 +115,12 @@ def test_a_machine_that_passes_over_a_full_disk_makes_no_snapshot(tmp_path: Path
     making = Making(node)
     applier = SimpleNamespace(machine=PassesOver(), ending=False, calls=Calls())
     batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    asked: list[object] = []
+    node.log.nursery = SimpleNamespace(make_way_for=asked.append)
     making.applied(applier, batch)
     assert node.events == [] and not snapshot_ids(Disk(), str(tmp_path))
     assert making.not_before_s > node.host.threads.s, "again later"
+    assert isinstance(asked[0], DiskFull), "and there may be room for it then"
 
 
 @pytest.mark.parametrize("read", [0, 1, 2])

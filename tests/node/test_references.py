@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from kraftfast.core.messages import FetchRequest, FetchResponse
 from kraftfast.link.hello import Hello
 from kraftfast.link.stats import Stats
+from kraftfast.log.log import install_guard
 from kraftfast.log.segment import segment_name
+from kraftfast.node.rings import ring_peer
 from kraftfast.node.rings.ring_peer import KIND_ANSWER, KIND_FETCH, RingPeer, open_peer_segment
 from kraftfast.ring import spsc
 from kraftfast.types import ReplicaKey
@@ -24,7 +27,8 @@ class Replicas:
     """A leader with segments that have rolled, and a follower that begins at offset 0.
 
     ``mapped``: bases of the leader's segments that the follower mapped. ``gone``: base of the one
-    that it cannot map.
+    that it cannot map. ``unreadable``: of one of which it can read no page.
+    ``same_numbers``: each file has the number that the reference names.
     """
 
     def __init__(self, place: Path) -> None:
@@ -34,7 +38,8 @@ class Replicas:
         while len(self.log.segments) < 4:
             append(self.log, batch_of_size(24 * KIB))
         self.log.flush()
-        self.gone, self.mapped = -1, []
+        self.gone, self.unreadable, self.mapped = -1, -1, []
+        self.same_numbers = False
         pairs = [a_pair(7), a_pair(9)]
         self.kept = pairs
         self.follower: Any = self._peer(2, pairs[0], pairs[1], self._map)
@@ -56,7 +61,15 @@ class Replicas:
         if base == self.gone:
             return None
         self.mapped.append(base)
-        return open_peer_segment(path, inode)
+        if self.same_numbers:
+            inode = os.stat(path).st_ino
+        file = open_peer_segment(path, inode)
+        if base == self.unreadable:
+            damaged = Path(path).with_suffix(".damaged")
+            damaged.write_bytes(bytes(os.path.getsize(path)))
+            file = open_peer_segment(str(damaged), damaged.stat().st_ino)
+            os.truncate(damaged, 0)  # its pages cannot be read
+        return file
 
     def open_stream(self) -> None:
         """Have the follower ask for records, from the first one on."""
@@ -165,3 +178,64 @@ def test_no_reference_outlives_its_segment(replicas: Replicas) -> None:
     assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
     assert replicas.follower.copy_records(replicas.copy, 1, Stats()) == (False, True)
     name.with_name("recycled-1").rename(name)
+
+
+@pytest.mark.parametrize("trimmed", [0, 3])
+def test_an_unreadable_segment_is_asked_for_as_bytes(replicas: Replicas, trimmed: int) -> None:
+    """L5: a leader that cannot read it finds out then, ends, and another one leads.
+
+    Of one that was not trimmed, the last page cannot be read either.
+    """
+    install_guard()
+    if trimmed:
+        assert replicas.log.retire() == trimmed
+    replicas.unreadable = replicas.log.segments[1].base_offset
+    replicas.open_stream()
+    while replicas.push(replicas.copy.end_offset):
+        pass
+    assert replicas.copy.end_offset == replicas.unreadable
+    replicas.open_stream()
+    replicas.push_all()
+    assert replicas.mapped.count(replicas.unreadable) == 1
+
+
+@pytest.mark.parametrize("kept_ms", [0, 3600 * 1000])
+def test_segments_are_let_go_of(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, kept_ms: int
+) -> None:
+    """In an idle log their owner could never trim them, and what it removed kept its blocks."""
+    monkeypatch.setattr(ring_peer, "MAPS_KEPT_MS", kept_ms)
+    replicas.open_stream()
+    replicas.push_all()
+    assert len(replicas.follower.maps) == ring_peer.MAPPED_SEGMENTS_MAX
+    assert replicas.leader.push(FetchResponse(stream=1), -1, 0, replicas.log) == -1
+    replicas.leader.publish()
+    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
+    assert bool(replicas.follower.maps) == (kept_ms > 0)
+    rolled = len(replicas.log.segments) - 1
+    assert replicas.log.retire() == (rolled - 1 if kept_ms else rolled)
+
+
+@pytest.mark.parametrize("trimmed", [0, 3])
+def test_a_name_and_a_number_are_used_again(replicas: Replicas, trimmed: int) -> None:
+    """D20: disks give the number of a file that was removed to the next one that is made.
+
+    A leader that was replaced cut its log, and appended what its follower must not take for what it
+    was referred to.
+    """
+    replicas.open_stream()
+    if trimmed:
+        assert replicas.log.retire() == trimmed
+    base = replicas.log.segments[1].base_offset
+    for at in range(base):
+        assert replicas.push(at)
+    assert replicas.leader.push(FetchResponse(stream=1), base, 24 * KIB, replicas.log) > base
+    replicas.leader.publish()
+    replicas.log.truncate(base)
+    while replicas.log.end_offset <= base:
+        append(replicas.log, batch_of_size(24 * KIB, fill=b"w"))
+    assert base in bases(replicas.log)
+    replicas.same_numbers = True
+    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
+    assert replicas.follower.copy_records(replicas.copy, 1, Stats()) == (False, True)
+    assert replicas.mapped[-1] == base and replicas.copy.end_offset == base

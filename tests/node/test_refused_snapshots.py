@@ -23,7 +23,9 @@ def test_one_that_cannot_get_its_name_is_removed(
     place = tmp_path / "there"
     place.mkdir()
     node: Any = FakeNode(place)
-    node.wait_for_flush, node.log = lambda: None, SimpleNamespace(failed=None)
+    asked: list[object] = []
+    nursery = SimpleNamespace(make_way_for=asked.append)
+    node.wait_for_flush, node.log = lambda: None, SimpleNamespace(failed=None, nursery=nursery)
     snapshots = Snapshots(node)
 
     def full(*_: object) -> None:
@@ -37,3 +39,4 @@ def test_one_that_cannot_get_its_name_is_removed(
         assert isinstance(refused, ev.SnapshotInstalled) and refused.rejected
         assert list(place.iterdir()) == [] and snapshots.download is None
     assert len(set(node.lines)) == 1, "the same words: they are said once"
+    assert len(asked) == 2 and isinstance(asked[0], DiskFull), "there may be room for the next one"

@@ -74,6 +74,7 @@ class FakeNode:
         self.lines: list[str] = []
         self.ms = 0
         self.durability, self.witness = "majority", False
+        self.log: Any = SimpleNamespace(nursery=SimpleNamespace(make_way_for=lambda error: False))
 
     def now_ms(self) -> int:
         return self.ms
@@ -317,7 +318,8 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
         nursery=SimpleNamespace(
-            error=None, give_up_spare=lambda now_ms: False, segment_bytes=1000
+            error=None, give_up_spare=lambda now_ms: False, segment_bytes=1000,
+            make_way_for=lambda error: False,
         ),
     )  # fmt: skip
     history = SimpleNamespace(version_at=lambda _end: 0)

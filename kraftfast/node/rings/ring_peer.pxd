@@ -28,7 +28,8 @@ cdef class RingPeer:
     cdef int64_t offset
     cdef bint bytes_only             # of this segment: the follower could not map it
     # as follower: the leader's segments, mapped read-only, by (base offset, inode); newest last
-    cdef dict maps
+    cdef readonly dict maps
+    cdef uint64_t mapped_ns          # when the last reference was sent
     cdef AnswerMessage answer_message
     cdef bint ask_for_bytes          # in the Fetch that opens the next stream
     cdef object open_segment         # (path, inode) -> SegmentFile or None

@@ -9,6 +9,7 @@ before and after each batch, in a segment that has one (D20).
 import fcntl
 import os
 import stat
+import sys
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -18,13 +19,14 @@ from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.log.segment cimport KF_PAGE_MAGIC
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.events cimport (
     E_ACKNOWLEDGE, E_COPY, E_SEND, E_TRAVEL, kf_events_note, kf_events_on,
 )
 from kraftfast.link.stats cimport *
 from kraftfast.node.translation.wire_values import error_code
-from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE
+from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE, KF_BATCH_UNREADABLE
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -48,7 +50,11 @@ cdef object NO_ERROR = ErrorCode.NONE
 
 cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
 cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
+cdef bytes MAGIC = int(KF_PAGE_MAGIC).to_bytes(8, sys.byteorder)
 MAPPED_SEGMENTS_MAX = 2
+MAPS_KEPT_MS = 1000
+"""After the last reference: their owner can neither trim them, nor get the blocks of those that it
+removes."""
 
 
 def open_peer_segment(str path, uint64_t inode):
@@ -65,13 +71,27 @@ def open_peer_segment(str path, uint64_t inode):
         if status.st_ino == inode and stat.S_ISREG(status.st_mode):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.stat(path).st_ino == inode:
-                return SegmentFile(path, fd, os.fstat(fd).st_size, False)
+                size = os.fstat(fd).st_size
+                at = size - PAGE_BYTES
+                paged = at >= 0 and not at % PAGE_BYTES and os.pread(fd, 8, at) == MAGIC
+                file = SegmentFile(path, fd, size, False)
+                file.paged = paged
+                return file
     except StorageError:
         return None
     except OSError:
         pass
     os.close(fd)
     return None
+
+
+cdef bint serves(SegmentFile file, uint64_t generation):
+    """Return whether a file can be the one that was referred to under ``generation``.
+
+    A trimmed one has none, and its bytes never change again; but its name and its number may be
+    those of another one by now (D20).
+    """
+    return generation != 0 or not file.paged
 
 
 cdef void note_copy(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
@@ -199,6 +219,9 @@ cdef class RingPeer:
         other = None
         if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
             other = OffsetAndEpoch(m.other_offset, m.other_epoch)
+        if self.maps and not m.flags & ANSWER_REFERENCE:
+            if m.sent_ns - self.mapped_ns > MAPS_KEPT_MS * 1_000_000:
+                self.forget_maps()
         error = error_code(m.error) if m.error else NO_ERROR
         return FetchResponse(
             error=error if m.flags & ANSWER_TOP_LEVEL else NO_ERROR,
@@ -227,9 +250,11 @@ cdef class RingPeer:
         cdef bint noted = kf_events_on(stats.events)
         if m.flags & ANSWER_REFERENCE:
             file = self._map(m.segment_base, m.segment_inode)
-            if file is None or m.length > file.size or m.position > file.size - m.length:  # S7
+            if file is None or m.length > file.size or m.position > file.size - m.length \
+                    or not serves(file, m.generation):  # S7
                 self.ask_for_bytes = True
                 return False, True
+            self.mapped_ns = m.sent_ns
             source = file.base + m.position
             if m.generation:
                 if file.size < PAGE_BYTES or file.size % PAGE_BYTES:  # no last page: trimmed by now
@@ -242,6 +267,8 @@ cdef class RingPeer:
         if noted:
             began = kf_now_ns()
         taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
+        if log.fault == KF_BATCH_UNREADABLE:
+            self.ask_for_bytes = True  # L5: its owner finds out, and ends, and another one leads
         if taken == m.length:
             stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)
         if noted and log.end_offset > first:
@@ -385,7 +412,7 @@ cdef class RingPeer:
         return True
 
     def forget_maps(self):
-        """Let go of the other side's segments, so that it may trim them."""
+        """Let go of the other side's segments, so that it may trim them, and use them again."""
         for file in self.maps.values():
             file.close()
         self.maps.clear()

@@ -21,6 +21,7 @@ from kraftfast.node.rings.local_peer import LocalPeer
 from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import RoleChanged
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
 
@@ -55,6 +56,7 @@ class RingPeers:
         }
         self.dying: dict[int, int] = {}
         self.due_ms = -1
+        node.on_role.append(self._role_changed)
 
     def hello(self, kind: str) -> Hello:
         """Return what this replica says of itself."""
@@ -266,6 +268,12 @@ class RingPeers:
             self.retry[peer.id] = [0, RETRY_MS_MIN]  # it stood: at once; else the pauses grow on
         self._set_due()
         self.node.step(ev.LinkDown(peer.id))
+
+    def _role_changed(self, effect: RoleChanged) -> None:
+        """Let go of segments of replicas that lead no more."""
+        for peer in self.peers:
+            if peer.id != effect.leader_id:
+                peer.forget_maps()
 
     def drop_broken(self) -> None:
         """Let go of links whose other side broke the rules."""

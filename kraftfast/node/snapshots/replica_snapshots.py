@@ -17,6 +17,7 @@ from kraftfast.errors import (
     ErrorCode,
     FlushFailed,
     InvalidOption,
+    KraftfastError,
     StorageError,
     UnsupportedVersion,
 )
@@ -72,6 +73,7 @@ class SnapshotDraft:
 
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
+    # error: why the last slice was not taken, None if it was.
     # _synced: bytes of the file that are on disk.
 
     def __init__(
@@ -81,6 +83,7 @@ class SnapshotDraft:
         self.file: NewFile | None = None
         self.history: list[tuple[int, KRaftVersion | KRaftVoters]] = []
         self.whole = False
+        self.error: KraftfastError | None = None
         self._synced = 0
         self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
 
@@ -103,6 +106,7 @@ class SnapshotDraft:
         except FlushFailed:
             raise
         except (StorageError, CorruptBatch, UnsupportedVersion) as error:
+            self.error = error
             return str(error)
 
     def _check(self) -> None:
@@ -257,6 +261,7 @@ class Snapshots:
             return  # of a role that is over
         if refusal:
             self._tell("snapshot_refused", effect.snapshot_id, why=refusal)
+            self.node.log.nursery.make_way_for(download.error)  # L5: it is fetched again
             self._drop_download()
         end = effect.position + size
         self.node.step(ev.SnapshotWritten(effect.snapshot_id, end, bool(refusal)))
@@ -285,6 +290,7 @@ class Snapshots:
             self._tell("snapshot_refused", effect.snapshot_id, why=str(error))
             download.drop()  # D25: it has one name or the other
             delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
+            node.log.nursery.make_way_for(error)
             refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)
             node.queue(refused)
             return

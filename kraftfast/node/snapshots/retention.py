@@ -104,7 +104,7 @@ class Retention:
         self._busy = True
         self.snapshots.background.ask(
             lambda: self._write_trim(snapshot_id, timestamp, controls, footer),
-            lambda written: self._trimmed(snapshot_id, written),
+            lambda error: self._trimmed(snapshot_id, error),
         )
 
     def _trim_urgently(self, offset: int) -> None:
@@ -138,8 +138,8 @@ class Retention:
         timestamp: int,
         controls: Controls,
         footer: Tags,
-    ) -> bool:
-        """Write, beside the loop, the snapshot that says that all below it is gone."""
+    ) -> StorageError | None:
+        """Write, beside the loop, the snapshot that says that all below it is gone; or why not."""
         snapshots = self.snapshots
         try:
             with SnapshotWriter(
@@ -153,16 +153,17 @@ class Retention:
                 writer.freeze(footer)
         except FlushFailed:
             raise  # D9
-        except StorageError:
-            return False  # looked at again later
-        return True
+        except StorageError as error:
+            return error  # looked at again later
+        return None
 
-    def _trimmed(self, snapshot_id: OffsetAndEpoch, written: bool) -> None:
+    def _trimmed(self, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
         self._busy = False
-        if written:
+        nursery = self.node.log.nursery
+        if error is None:
             self.snapshots.created(snapshot_id)
             self.node.step(self._due(snapshot_id))
-        elif self.node.log.nursery.give_up_spare(self.node.now_ms()):
+        elif nursery.make_way_for(error) or nursery.give_up_spare(self.node.now_ms()):
             self._next_ms = 0  # what it writes is small, and gives up whole segments
 
     def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:

@@ -145,12 +145,17 @@ class Making:
             raise  # D9
         except StorageError as error:  # no space: the log goes on without
             self.not_before_s = self._now_s() + RETRY_S
-            why = str(error)
-            self.node.background.tell(lambda: self.node.tell("snapshot_failed", why=why))
+            failed = error
+            self.node.background.tell(lambda: self._failed(failed))
             return
         self.bytes, self.last, self.last_s = 0, None, self._now_s()
         self.handed_over, self._retry_s = 0, RETRY_S_MIN
         self.node.background.tell(lambda: self.node.snapshots.created(snapshot_id))
+
+    def _failed(self, error: StorageError) -> None:
+        """Tell of it, and make room for the next attempt; in the loop."""
+        self.node.log.nursery.make_way_for(error)
+        self.node.tell("snapshot_failed", why=str(error))
 
     def _hands_over(self) -> bool:
         """Have another voter lead first if this one may be held up for too long; in the loop.

@@ -63,6 +63,7 @@ class SimDisk(Unmoved, SharedFiles):
         self._errors_seen: dict[int, int] = {}
         self._next_fd = 3
         self._next_inode = 1
+        self._generations = 0
 
     # --- faults -------------------------------------------------------------------------------
 
@@ -185,6 +186,10 @@ class SimDisk(Unmoved, SharedFiles):
 
     def secret(self, most: int) -> int:
         return self.random.randint(1, most)
+
+    def new_generation(self) -> int:
+        self._generations += 1
+        return self._generations
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
