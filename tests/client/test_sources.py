@@ -11,7 +11,7 @@ import pytest
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.host import Host
-from kraftfast.errors import NoQuorum, OffsetOutOfRange
+from kraftfast.errors import NoQuorum, OffsetOutOfRange, PeerGone, StorageError
 from kraftfast.log.log_start import begin_at
 from tests.log.kit import Home, content, fill, snapshot
 
@@ -26,15 +26,17 @@ class Shown:
     def __init__(self, home: Home, start: int, leads: bool) -> None:
         self.log_path, self.log_start_offset = home.log_path, start
         self.high_watermark = self.end_offset = END
-        self.leads = leads
+        self.leads, self.runs = leads, True
         self.replicas[home.path] = self
 
     @classmethod
     def of(cls, directory: str, _cluster_id: str, _host: Host, _timeout: float) -> Shown:
+        if directory not in cls.replicas:
+            raise PeerGone("it has ended")
         return cls.replicas[directory]
 
     def alive(self) -> bool:
-        return True
+        return self.runs
 
     def wait_beyond(self, offset: int, _timeout: float) -> bool:
         return self.high_watermark > offset
@@ -83,6 +85,27 @@ def test_a_source_that_begins_later_all_at_once(replicas: tuple[Shown, Shown, An
         with pytest.raises(OffsetOutOfRange) as caught:
             next(iter(consumer))
         assert caught.value.log_start_offset in (55, 58)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_another_source_is_read_where_one_ended_and_its_directory_is_gone(
+    runs: bool, replicas: tuple[Shown, Shown, Any]
+) -> None:
+    """Its disk is being replaced, say. One that runs must have a directory that can be read."""
+    whole, _, directories = replicas
+    with Consumer(directories, LATER) as consumer:
+        whole.leads, whole.runs = True, True
+        consumer._choose_source(0.0)
+        whole.runs = runs
+        path = Path(whole.log_path)
+        gone = path.rename(path.with_name("gone"))
+        if runs:
+            with pytest.raises(StorageError, match="cannot list"):
+                list(consumer)
+        else:
+            whole.replicas.pop(str(path.parent))
+            assert [record.offset for record in consumer] == list(range(LATER, END))
+        gone.rename(path)
 
 
 def test_why_no_replica_can_be_read_is_told(tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ from kraftfast.client.local import CONNECT_TIMEOUT_S, Watch
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
-    CorruptLog,
     InconsistentClusterId,
     KraftfastError,
     LocalError,
     NoQuorum,
     OffsetOutOfRange,
     PeerGone,
+    StorageError,
     TimedOut,
     raise_if_scarce,
     unreached,
@@ -361,7 +361,7 @@ class Consumer(RecordStream):
             self._check_start(source.log_start_offset)
             try:
                 yield from reader.batches(self.position, source.high_watermark)
-            except (CorruptLog, OffsetOutOfRange):
+            except (StorageError, OffsetOutOfRange):
                 if not self._is_replaced(source):
                     raise
 
@@ -369,7 +369,7 @@ class Consumer(RecordStream):
         """Return whether a log without the record at ``position`` is no longer what is read.
 
         A snapshot takes its place just now, or its replica has ended, and what it knew says nothing
-        of the files that are there.
+        of the files that are there: its disk may have been replaced since.
         """
         deadline = self.host.monotonic() + REPLACED_S_MAX
         while self.position >= source.log_start_offset:
