@@ -491,7 +491,7 @@ cdef class Log:
     def close(self, double wait_s=CLOSE_WAIT_S):
         """Flush, leave every segment as Kafka would, give the files back.
 
-        What processes map after ``wait_s`` seconds stays prepared, and is trimmed at the next start.
+        What processes map after ``wait_s`` seconds stays prepared; the next start trims it.
         """
         trimming.close(self, wait_s)
 
