@@ -496,20 +496,3 @@ def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
         file.close()
         nursery.close()
         nursery.close()
-
-
-def test_no_two_files_begin_with_one_generation(tmp_path: Path) -> None:
-    """D20: disks give the number of a file that was removed to the next one, which may get its
-    name, too."""
-    home = Home(tmp_path)
-    log = home.open()
-    while len(log.segments) < 5:
-        fill(log, 12, 3000)
-    log.flush()
-    found = [segment.generation() for segment in log.segments]
-    log.retire()
-    home.close()  # the last one is trimmed, too, and gets a page again
-    log = home.open()
-    found.append(log.active.generation())
-    assert len(set(found)) == 6 and min(found) > 0
-    home.close()

@@ -318,8 +318,7 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
         nursery=SimpleNamespace(
-            error=None, give_up_spare=lambda now_ms: False, segment_bytes=1000,
-            make_way_for=lambda error: False,
+            error=None, segment_bytes=1000, give_up_spare=lambda _: False, make_way_for=lambda _: 0
         ),
     )  # fmt: skip
     history = SimpleNamespace(version_at=lambda _end: 0)
