@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOOK_RECORDS = 4096  # of so many, each a batch, the outcomes are known still
 LAST_WAIT_S = 1.0  # for the lines under way, once a command is to end
 COMMITTED = "are committed all the same"
+NOTHING = "; nothing was appended"  # says a failure, of its own lines
 
 
 @click.command()
@@ -115,7 +116,8 @@ def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
         told_later = error is settling.failure  # by a leader, which has those behind it, too
         by_input = isinstance(error, InputError | RecordTooLarge) and not told_later
         parts = outcomes_of(settling, "before it were appended" if by_input else COMMITTED)
-        error.args = ("; ".join((str(error), *parts)),)
+        text = str(error).removesuffix(NOTHING) if parts else str(error)
+        error.args = ("; ".join((text, *parts)),)
         if in_doubt(settling) and not (by_input or isinstance(error, UnknownOutcome)):
             raise UnknownOutcome(*error.args) from error
         raise

@@ -106,7 +106,8 @@ class Quorum(Unique, ABC):
         """Return a blocking producer.
 
         ``batch_bytes``: a batch leaves once it is so large. ``window``: batches under way at most,
-        1 to 32,768. ``timeout``: seconds until there must be a leader.
+        1 to 32,768. ``timeout``: seconds until there must be a leader; calls have times of their
+        own, the ``close`` at the end of a ``with`` block too: its default.
         ``record_bytes_max``: be ready for records of this size from the start; larger ones than
         the usual ring takes are possible at any time, but the first waits for what is under way.
         ``idempotent``, ``name``, ``connect``: as of :class:`Producer`.

@@ -136,8 +136,9 @@ def test_it_stops_at_a_line_that_was_refused(keyed: bool, monkeypatch: pytest.Mo
     assert len(producer.steps) == 2, "the chunks behind it are not handed over"
     assert isinstance(error, DiskFull)
     assert producer.closed == [5], "what is under way behind it is waited for"
-    assert str(error).endswith(
-        "; not appended: lines 7 to 8; nothing behind line 10 was handed over; "
+    assert str(error) == (
+        "no space left at the leader, or it cannot extend its log; "
+        "not appended: lines 7 to 8; nothing behind line 10 was handed over; "
         f"8 lines are committed all the same, offsets {first} to {first + 7}"
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kraftfast.client import of_this_host
-from kraftfast.errors import KraftfastError, NoQuorum
+from kraftfast.errors import KraftfastError, NoQuorum, UnknownOutcome
 from kraftfast.quorum import LocalQuorum
 from tests.client.test_faults import stopped
 
@@ -77,3 +77,20 @@ def test_others_end_in_time(hung: LocalQuorum, name: str) -> None:
         assert "None" not in str(caught.value), "it says what was waited for"
 
     assert seconds(call) < 1 + MORE_S
+
+
+@pytest.mark.parametrize("called_back", [False, True])
+def test_a_close_takes_as_long_as_it_was_told(ring_quorum: LocalQuorum, called_back: bool) -> None:
+    """Whatever time the producer was given to find a leader."""
+    producer = ring_quorum.producer(timeout=20)
+    told: list[object] = []
+    if called_back:
+        producer.on_commit(lambda batch: told.append(batch.error))
+    producer.append_wait(b"before", timeout=20)
+    with stopped(ring_quorum, *ring_quorum.directories):
+        ticket = producer.append(b"under way")
+        assert 0.3 <= seconds(lambda: producer.close(timeout=0.3)) < 0.3 + MORE_S
+        with pytest.raises(UnknownOutcome, match="closed before the answer came"):
+            producer.wait(ticket, timeout=0)
+    assert [type(error) for error in told] == [type(None), UnknownOutcome][: 2 * called_back]
+    ring_quorum.wait_leader(timeout=20)

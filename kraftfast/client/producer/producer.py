@@ -407,7 +407,9 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
 
         What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
         except what no leader ever looked at (Closed). Callbacks are called for all of it. Where
-        another thread still waits for a leader's answer, that is told when it has it. Raises
+        another thread still waits for a leader's answer, that is told when it has it. A ``with``
+        block closes with the default: close before its end to wait less for a leader that hangs, or
+        longer. A callback that does not return is waited for at least 2 seconds. Raises
         InvalidOption for what is no ``timeout``.
         """
         deadline = self._deadline(timeout)
