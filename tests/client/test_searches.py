@@ -40,9 +40,9 @@ class Failing(ScriptedQuorum):
 @pytest.mark.parametrize(
     ("said", "pauses"),
     [
-        ("fff", [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]),
+        ("fff", [PAUSE_S, 3 * PAUSE_S, 9 * PAUSE_S]),
         ("fnf", [PAUSE_S, PAUSE_S, PAUSE_S]),
-        ("fffffff", [0.005, 0.01, 0.02, 0.04, 0.08, FULL_PAUSE_S, FULL_PAUSE_S]),
+        ("fffff", [0.005, 0.015, 0.045, FULL_PAUSE_S, FULL_PAUSE_S]),
     ],
 )
 def test_a_leader_that_ended_is_not_taken_for_one_without_room(

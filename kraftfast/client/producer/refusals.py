@@ -61,12 +61,12 @@ class Search:
         """Return how long to wait before the next attempt, after one that failed with ``error``.
 
         A leader that ended hangs up as one without room does, and the next one leads in a moment:
-        the pauses begin with ``least_s``, and are twice as long each time.
+        the pauses begin with ``least_s``, and are three times as long each time.
         """
         if not isinstance(error, Full):
             self._full_pause_s = 0.0
             return least_s
-        self._full_pause_s = min(max(2 * self._full_pause_s, least_s), FULL_PAUSE_S)
+        self._full_pause_s = min(max(3 * self._full_pause_s, least_s), FULL_PAUSE_S)
         return self._full_pause_s
 
     def tells(self, error: KraftfastError) -> bool:
