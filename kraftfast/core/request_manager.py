@@ -72,6 +72,12 @@ class RequestManager:
         if peer is not None and peer.ended and endpoints and endpoints != peer.ended_at:
             peer.ended = False
 
+    def note_life(self, peer_id: int) -> None:
+        """Note that the peer has sent something: if it ended, it was started again since."""
+        peer = self._peers.get(peer_id)
+        if peer is not None:
+            peer.ended = False
+
     def is_up(self, peer_id: int) -> bool:
         """Return whether a link to the peer stands."""
         peer = self._peers.get(peer_id)

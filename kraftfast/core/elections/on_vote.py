@@ -36,6 +36,8 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         state.effects.append(Reply(event.source, VoteResponse(error=error)))
         return
     hear_of_other_disk(state, request, now_ms)  # D23
+    if request.replica.id != state.leader_id:  # L4: a leader that was restarted leads no more
+        state.peers.note_life(request.replica.id)
     error = invalid(state, request, now_ms)
     if shows_quorum(state, request):
         hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
