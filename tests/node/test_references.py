@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from kraftfast.core.messages import FetchRequest, FetchResponse
-from kraftfast.link.hello import Hello
 from kraftfast.link.stats import Stats
 from kraftfast.log.log import install_guard
 from kraftfast.log.segment import segment_name
 from kraftfast.node.rings import ring_peer
 from kraftfast.node.rings.ring_peer import KIND_ANSWER, KIND_FETCH, RingPeer, open_peer_segment
-from kraftfast.ring import spsc
 from kraftfast.types import ReplicaKey
 from tests.log.kit import KIB, SMALL, Home, append, batch_of_size
-from tests.node.test_ring_peer import a_pair
+from tests.node.test_ring_peer import a_link, a_pair
 
 
 class Replicas:
@@ -46,15 +44,8 @@ class Replicas:
         self.leader: Any = self._peer(1, pairs[1], pairs[0], open_peer_segment)
 
     def _peer(self, id: int, to: Any, of: Any, open_segment: Any) -> Any:
-        link = types.SimpleNamespace(
-            inbox=spsc.RingIn(to[1].memory, to[0].memory),
-            out=spsc.RingOut(of[0].memory, of[1].memory),
-            hello=Hello(),
-            bell=types.SimpleNamespace(ring=lambda: None),
-            close=lambda: None,
-        )
         leader_log = self.homes[0].log_path
-        return RingPeer(link, types.SimpleNamespace(id=id), leader_log, open_segment)
+        return RingPeer(a_link(to, of), types.SimpleNamespace(id=id), leader_log, open_segment)
 
     def _map(self, path: str, inode: int) -> Any:
         base = int(Path(path).stem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,17 @@ def a_pair(generation: int) -> tuple[MemoryFile, MemoryFile]:
     return data, cursor
 
 
+def a_link(to: Sequence[MemoryFile], of: Sequence[MemoryFile]) -> types.SimpleNamespace:
+    """A link of a replica: ``to`` it and ``of`` it, the data and the cursor of a ring each."""
+    return types.SimpleNamespace(
+        inbox=spsc.RingIn(to[1].memory, to[0].memory),
+        out=spsc.RingOut(of[0].memory, of[1].memory),
+        hello=Hello(),
+        bell=types.SimpleNamespace(ring=lambda: None),
+        close=lambda: None,
+    )
+
+
 class Leader:
     """The other end of the rings of one :class:`RingPeer`, and what it refers to."""
 
@@ -43,13 +54,7 @@ class Leader:
         self.files = [*a_pair(7), *a_pair(9)]
         to_us, from_us = self.files[:2], self.files[2:]
         self.out = spsc.RingOut(to_us[0].memory, to_us[1].memory)
-        link = types.SimpleNamespace(
-            inbox=spsc.RingIn(to_us[1].memory, to_us[0].memory),
-            out=spsc.RingOut(from_us[0].memory, from_us[1].memory),
-            hello=Hello(),
-            bell=types.SimpleNamespace(ring=lambda: None),
-            close=lambda: None,
-        )
+        link = a_link(to_us, from_us)
         self.peer: Any = RingPeer(link, types.SimpleNamespace(id=2), str(place))
 
     def refer(self, length: int, position: int = 0, generation: int = 5) -> None:

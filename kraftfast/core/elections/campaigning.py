@@ -95,10 +95,11 @@ def is_lost(state: ReplicaState, election: Election) -> bool:
 
 
 def is_split(state: ReplicaState, election: Election) -> bool:
-    """Return whether a failover was lost for want of the dead: perhaps nobody was elected (L4).
+    """Return whether a candidate lost because dead voters give no vote, after a failover (L4).
 
-    Then another campaign need not wait for an election timeout. It begins with pre-votes, which
-    whoever was elected meanwhile stands against; and no two voters wait equally long.
+    Perhaps no other candidate won. The next campaign then need not wait for an election timeout: it
+    begins with pre-votes, which voters refuse if a leader was elected, and no two voters wait
+    equally long.
     """
     return state.may_fail_over() and not election.is_lost() and is_lost(state, election)
 
