@@ -361,3 +361,10 @@ def test_a_program_that_syncs_a_directory_does_not_stop_where_a_replica_is_to() 
     host made that, and ended the run."""
     result = run_seed(62_798, Settings.of_seed(62_798, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_slice_that_nobody_waits_for_any_more_is_refused() -> None:
+    """L5: it was dropped. Answers leave a connection in order, so the next slice never left, and
+    kept one of the leader's two places: no replica got a snapshot."""
+    result = run_seed(67_773, Settings.of_seed(67_773, short=True))
+    assert result["ok"], result["violation"]

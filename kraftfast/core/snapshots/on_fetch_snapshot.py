@@ -88,7 +88,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
 
 
 def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: int) -> None:
-    """Send the next slice if its asker still waits: one left this process."""
+    """Send the next slice if its asker still waits, else refuse it: one left this process."""
     assert state.slices_under_way > 0, "an answer that was not asked for"
     state.slices_under_way -= 1
     leader = state.leader
@@ -96,10 +96,12 @@ def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: i
         return
     while leader.waiting_slices:
         waiting, deadline_ms = leader.waiting_slices.popleft()
-        if now_ms < deadline_ms:
-            error = invalid(state, waiting.request)
-            if error is NONE:
-                answer_slice(state, waiting)
-                return
-            refusal = state.snapshot_answer(waiting.request, error)
-            state.effects.append(Reply(waiting.source, refusal))
+        error = invalid(state, waiting.request)
+        if error is NONE and now_ms < deadline_ms:
+            answer_slice(state, waiting)
+            return
+        # Its asker has given it up; but answers leave a connection in order, and without this one
+        # no slice would leave it any more (L5).
+        error = ErrorCode.BROKER_NOT_AVAILABLE if error is NONE else error
+        refusal = state.snapshot_answer(waiting.request, error)
+        state.effects.append(Reply(waiting.source, refusal))
