@@ -27,6 +27,17 @@ def barrier_of_an_earlier_leadership(scene: Scene) -> None:
     scene.world.early.check(scene.leader)
 
 
+@plant("L2: {} does not answer {}")
+def question_is_forgotten(scene: Scene) -> None:
+    leader = scene.leader.core._state.leader
+    assert leader is not None
+    scene.world.barriers.ask(scene.leader)
+    assert leader.barriers
+    leader.barriers.clear()
+    scene.world.run(200)
+    scene.world._is_quiet()
+
+
 @plant("D10: {} is in doubt up to {}, and its disk holds its log up to {}")
 def doubt_that_is_settled(scene: Scene) -> None:
     scene.other.core._state.doubt.phantom_tail = OffsetAndEpoch(1, scene.epoch)

@@ -368,3 +368,17 @@ def test_a_slice_that_nobody_waits_for_any_more_is_refused() -> None:
     kept one of the leader's two places: no replica got a snapshot."""
     result = run_seed(67_773, Settings.of_seed(67_773, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_replaced_voter_is_not_configured_any_more() -> None:
+    """Of the simulator: it gave a replica that was replaced the static voters of the first start,
+    which was the replica alone, and so it led a quorum of its own. ``LocalQuorum`` gives none."""
+    result = run_seed(71_409, Settings.of_seed(71_409, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_loop_that_waits_for_a_slow_disk_does_not_spin() -> None:
+    """Of the simulator: a batch waited for a segment whose preparation took seconds, begun while
+    the disk was slow. The leader looked for it each millisecond, which was taken for spinning."""
+    result = run_seed(72_061, Settings.of_seed(72_061, short=True))
+    assert result["ok"], result["violation"]

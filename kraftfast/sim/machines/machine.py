@@ -112,7 +112,7 @@ class Machine:
             directory=self.path,
             voters=[VoterConfig(each.id, directory=each.path) for each in beside],
             listeners=[ListenerConfig(*place)],
-            bootstrap_servers=servers if self.settings.kraft_version else [],
+            bootstrap_servers=[] if self.voters else servers,
             idle="block",
             processors=(0, 1) if self.settings.supervised and len(machines) > 1 else (),
             request_timeout_ms=self.settings.request_timeout_ms,
@@ -125,9 +125,7 @@ class Machine:
             retention_ms=self.settings.retention_ms,
             snapshot_bytes=self.settings.snapshot_bytes,
             state_machine="simulated" if self.settings.snapshots in ("machine", "own") else "",
-            quorum=self.settings.quorum_config(
-                self.endpoints, asked if self.settings.kraft_version else ()
-            ),
+            quorum=self.settings.quorum_config(self.endpoints, () if self.voters else asked),
             static_voters=VoterSet(
                 Voter(each.id, each.directory_id, self.world.machine(each.id).endpoints)
                 for each in self.voters
@@ -148,8 +146,10 @@ class Machine:
     def lose_disk(self, keeps_files: bool) -> None:
         """Have nothing a replica could start by, until a program of its host formats it anew.
 
-        ``keeps_files``: all else of its directory is there.
+        The program that replaces it gives no replica static voters from then on, but tells it of
+        the others. ``keeps_files``: all else of its directory is there.
         """
+        self.voters = VoterSet()
         if keeps_files:
             self.disk.unlink(os.path.join(self.path, META))
         else:

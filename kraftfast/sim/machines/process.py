@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.workers import WorkerProcess
+    from kraftfast.sim.oracles.answers import Answers
     from kraftfast.types import QuorumState
 
 REQUEST_US_MAX = 5_000_000
@@ -63,6 +64,7 @@ class Process(Node):
     ticked: bool  # the core was told the time in this turn
     seen: tuple[int, ...]  # steps taken and ends of the log when the oracles looked last
     heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
+    answers: Answers  # what it was asked and has not answered
     threads: list[SimThread]
     door: Door  # of producers that the world has
     loop: Loop

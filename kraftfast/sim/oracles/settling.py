@@ -33,6 +33,15 @@ HAND_OVERS_MAX = 10
 """How often leaders of an idle quorum may be asked to hand over, one after the other."""
 
 
+def waits_for_disk(process: Process) -> bool:
+    """Return whether programs' batches wait for a segment that is being prepared.
+
+    The loop looks for it each millisecond, and a request that began as the world healed may take
+    seconds.
+    """
+    return bool(process.intake.waiting() and process.log.nursery.preparer.busy())
+
+
 class Settling:
     """The half of a :class:`~kraftfast.sim.world.World` that ends it."""
 
@@ -274,12 +283,20 @@ class Settling:
         require(False, "an idle quorum hands over again and again")
 
     def _is_quiet(self) -> bool:
-        """L7: let time pass; return whether the same replica leads. None may be busy then."""
-        steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
+        """L7: let time pass; return whether the same replica leads. None may be busy then.
+
+        What they were asked before is answered then (L2).
+        """
+        running = [each.process for each in self.machines if each.process is not None]
+        steps = {each.id: each.steps for each in running if not waits_for_disk(each)}
         fetches = 1000 / self.settings.fetch_max_wait_ms * (len(self.machines) - 1)
         most = 1_000 + 2 * fetches  # a leader takes each, and answers it once its time is over
         epoch = self.leader().core.epoch  # type: ignore[union-attr]
+        asked = [(each.answers, each.answers.waiting()) for each in running]
         self.run(self.settings.idle_ms)
+        for answers, before in asked:
+            if answers.process.machine.process is answers.process:
+                answers.check(before)
         leader = self.leader()
         if leader is None or leader.core.epoch != epoch:
             return False

@@ -13,6 +13,7 @@ from kraftfast.log.snapshots.newest_snapshot import clip
 from kraftfast.node.failures import Failures
 from kraftfast.node.storage.own_directory import stored_state
 from kraftfast.sim.machines.process import Process
+from kraftfast.sim.oracles.answers import Answers
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class WatchedProcess(Process):
     # on_all_disks: the core reported that every voter has it on disk.
     # _when_flushed: called once no flush is under way: a cut, or a snapshot in place of the log,
     # comes next. checks_itself: what the core asserts of itself is asked. _asked: votes that were
-    # asked of it and not answered, by source.
+    # asked of it and not answered, by source. answers: all that it was asked and has not answered.
 
     on_all_disks = 0
     ticked = False
@@ -53,6 +54,7 @@ class WatchedProcess(Process):
 
     def __init__(self, machine: Machine, worker: WorkerProcess | None = None) -> None:
         self._asked: dict[Any, VoteRequest] = {}
+        self.answers = Answers(self)
         super().__init__(machine, worker)
         self.failures = WatchedFailures(self)
         self.note_persisted()
@@ -66,6 +68,7 @@ class WatchedProcess(Process):
 
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
+        self.answers.asked(event)
         self.ticked |= type(event) is ev.Tick
         self.world.hand_overs += type(event) is ev.TransferRequested
         if type(event) is ev.SnapshotCreated and self.applier is not None:
@@ -121,6 +124,7 @@ class WatchedProcess(Process):
         super()._send(effect)
 
     def _reply(self, effect: fx.Reply) -> None:
+        self.answers.answered(effect.source)
         asked = self._asked.pop(effect.source, None)
         if asked and type(effect.response) is VoteResponse and effect.response.vote_granted:
             self.world.early.grants(self, asked)
@@ -128,8 +132,13 @@ class WatchedProcess(Process):
         super()._reply(effect)
 
     def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
+        self.answers.answered(effect.source)
         self.world.oracle.response_leaves(self, None, effect.response)
         super()._answer_fetch(effect)
+
+    def _answers(self, effect: fx.AnswerSnapshot | fx.AnswerReadBarrier) -> None:
+        self.answers.answered(effect.source)
+        self._go_on_with(effect)
 
     def tend(self) -> None:
         super().tend()
@@ -225,6 +234,8 @@ class WatchedProcess(Process):
         self._go_on_with(effect)
 
     WATCHES: dict[type, Callable[[Any, Any], None]] = {
+        fx.AnswerSnapshot: _answers,
+        fx.AnswerReadBarrier: _answers,
         fx.InstallSnapshot: _install,
         fx.DeleteBefore: _delete_before,
         fx.AcknowledgedByAll: _acknowledged_by_all,
