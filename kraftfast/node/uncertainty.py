@@ -9,6 +9,8 @@ from kraftfast.errors import DiskFull
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kraftfast.core.replica import Replica
     from kraftfast.log.small_files.directory import ReplicaDirectory
     from kraftfast.types import OffsetAndEpoch
@@ -24,10 +26,12 @@ class Uncertainty:
     # memory_lost: it was written in another boot and not closed, or pages are gone in this one, as
     # after a file system that shut itself down. phantom_tail: of the log, or None.
 
-    def __init__(self, directory: ReplicaDirectory, boot: str) -> None:
-        self.directory, self.boot = directory, boot
+    def __init__(self, directory: ReplicaDirectory, boot_id: Callable[[], str]) -> None:
+        """``boot_id``: tells the boot; not every host can, and only memory needs it."""
+        self.directory = directory
         self.in_memory = directory.options.durability == "memory"
-        self.memory_lost = self.in_memory and directory.left_in_memory(boot)
+        self.boot = boot_id() if self.in_memory else ""
+        self.memory_lost = self.in_memory and directory.left_in_memory(self.boot)
         directory.memory_kept = self.in_memory and not self.memory_lost
         self.phantom_tail: OffsetAndEpoch | None = None
         self._retry_at_ms = 0

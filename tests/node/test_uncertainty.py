@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from kraftfast.errors import DiskFull
+from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.node import host
 from kraftfast.node.uncertainty import RETRY_MS, Uncertainty
 from tests.log.kit import SMALL, Home, SteadyPreparer, fill
 
@@ -22,7 +23,7 @@ class Started:
 
     def __init__(self, path: Path, boot: str = "boot") -> None:
         self.directory = ReplicaDirectory(Disk(), str(path))
-        self.made = Uncertainty(self.directory, boot)
+        self.made = Uncertainty(self.directory, lambda: boot)
         settings = Settings(**SMALL, how="mapped")
         self.recovered = open_log(Disk(), self.directory, settings, SteadyPreparer())
         self.log = self.recovered.log
@@ -90,8 +91,8 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
     """D25: the replica ended as soon as it was no longer in doubt, and again after each start."""
     Home(tmp_path / "r", durability="memory")
     directory = ReplicaDirectory(Disk(), str(tmp_path / "r"))
-    Uncertainty(directory, "before").opened(None)
-    made, core = Uncertainty(directory, "now"), cast(Any, SimpleNamespace(in_doubt=False))
+    Uncertainty(directory, lambda: "before").opened(None)
+    made, core = Uncertainty(directory, lambda: "now"), cast(Any, SimpleNamespace(in_doubt=False))
     assert made.memory_lost
     tries = []
 
@@ -104,7 +105,29 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
         for now_ms in (0, 1, RETRY_MS - 1, RETRY_MS):
             made.tend(core, now_ms)
     assert made.memory_lost and len(tries) == 2
-    assert Uncertainty(directory, "now").memory_lost, "another start is in doubt again"
+    assert Uncertainty(directory, lambda: "now").memory_lost, "another start is in doubt again"
     made.tend(core, 3 * RETRY_MS)
-    assert not made.memory_lost and not Uncertainty(directory, "now").memory_lost
+    assert not made.memory_lost and not Uncertainty(directory, lambda: "now").memory_lost
     directory.close()
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_only_memory_needs_a_host_that_tells_its_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """In a sandbox without that file no replica started, whatever its durability."""
+    file = tmp_path / "boot_id"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr(host, "BOOT_ID", str(file))
+    for durability in ("majority", "all", "memory"):
+        Home(tmp_path / durability, durability=durability)
+        directory = ReplicaDirectory(Disk(), str(tmp_path / durability))
+        if (
+            durability == "memory"
+        ):  # else each of its power cuts would pass for the end of a process
+            with pytest.raises(StorageError, match=f"{file}.*durability=memory needs it"):
+                Uncertainty(directory, host.LocalHost().boot_id)
+        else:
+            assert not Uncertainty(directory, host.LocalHost().boot_id).memory_lost
+        directory.close()
