@@ -191,7 +191,7 @@ def test_an_unreadable_segment_is_asked_for_as_bytes(replicas: Replicas, trimmed
 
 
 class BlindFollower:
-    """A follower that can map nothing of its leader: another user's files, or another namespace.
+    """A follower that can map nothing of its leader, as on a file system without locks.
 
     The batches are larger than what a ring carries at once.
     """
