@@ -368,3 +368,10 @@ def test_a_slice_that_nobody_waits_for_any_more_is_refused() -> None:
     kept one of the leader's two places: no replica got a snapshot."""
     result = run_seed(67_773, Settings.of_seed(67_773, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_what_was_never_flushed_may_go_with_the_power_while_a_replica_is_recovered() -> None:
+    """A killed leader's tail was in the page cache alone, and acknowledged by nobody: the run was
+    ended for it."""
+    result = run_seed(67_776, Settings.of_seed(67_776))
+    assert result["ok"], result["violation"]
