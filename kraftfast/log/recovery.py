@@ -44,7 +44,7 @@ from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_footer import load_producers
-from kraftfast.log.used_again import vouched_end
+from kraftfast.log.used_again import appended_end, vouched_end
 from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
 
@@ -219,8 +219,7 @@ class Recovery:
         self.paged = any(segment.has_page for segment in segments)
         self.target, self.flushed = self._watermark()
         self.stored = self._stored_epochs()
-        self.next_epoch = 0
-        self.keep = len(segments)
+        self.next_epoch, self.keep = 0, len(segments)
         ids = snapshot_ids(disk, self.path)
         self.snapshots = [each for each in ids if each != BOOTSTRAP]
         self.start = OffsetAndEpoch(segments[0].base_offset if segments else 0, 0)
@@ -435,11 +434,12 @@ class Recovery:
 
     def _find_phantom_tail(self, end_offset: int) -> None:
         """Find what may have been acknowledged and is not there."""
-        if end_offset >= self.target.offset or not self.paged:
+        reached = appended_end(self) if self.directory.memory_kept else self.target
+        if end_offset >= reached.offset or not self.paged:
             return
         known = self.phantom_tail
-        if known is None or (self.target.epoch, self.target.offset) > (known.epoch, known.offset):
-            self.phantom_tail = self.target
+        if known is None or (reached.epoch, reached.offset) > (known.epoch, known.offset):
+            self.phantom_tail = reached
 
     def _cut_after(self, keep: int) -> None:
         """Remove the segments behind a hole, the newest first: a crash leaves a prefix."""

@@ -11,6 +11,7 @@ when the file was taken in (``kf_batch_vouch``), after everything that it held b
 from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.errors import CorruptLog
+from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
@@ -76,6 +77,21 @@ def begin_life(Segment segment not None, uint64_t key):
     segment.file.sync()
     kf_key_store(segment.page, key)
     segment.file.sync()
+
+
+def appended_end(recovery):
+    """Return (offset, epoch) up to which something was appended, ``target`` at least (D10).
+
+    With durability=memory all of that may have been acknowledged; a page stays there for as long as
+    its kernel runs, unless the file system lost it.
+    """
+    cdef kf_watermark w
+    cdef Segment segment
+    reached = recovery.target
+    for segment in recovery.segments:
+        if 0 < segment.key <= KF_KEY_MAX and not kf_end_load(segment.page, &w):
+            reached = max(reached, OffsetAndEpoch(w.target.offset, w.target.epoch))
+    return reached
 
 
 cdef struct Mark:

@@ -9,6 +9,8 @@ from kraftfast.errors import DiskFull
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kraftfast.core.replica import Replica
     from kraftfast.log.small_files.directory import ReplicaDirectory
     from kraftfast.types import OffsetAndEpoch
@@ -21,18 +23,24 @@ class Uncertainty:
     """The marks in a replica's directory; the core decides when they have served."""
 
     # directory, boot: whose, and of which boot of the machine. in_memory: durability=memory.
-    # memory_lost: it was written in another boot and not closed. phantom_tail: of the log, or None.
+    # memory_lost: it was written in another boot and not closed, or pages are gone in this one, as
+    # after a file system that shut itself down. phantom_tail: of the log, or None.
 
-    def __init__(self, directory: ReplicaDirectory, boot: str) -> None:
-        self.directory, self.boot = directory, boot
+    def __init__(self, directory: ReplicaDirectory, boot_id: Callable[[], str]) -> None:
+        """``boot_id``: tells the boot; not every host can, and only memory needs it."""
+        self.directory = directory
         self.in_memory = directory.options.durability == "memory"
-        self.memory_lost = self.in_memory and directory.left_in_memory(boot)
+        self.boot = boot_id() if self.in_memory else ""
+        self.memory_lost = self.in_memory and directory.left_in_memory(self.boot)
+        directory.memory_kept = self.in_memory and not self.memory_lost
         self.phantom_tail: OffsetAndEpoch | None = None
         self._retry_at_ms = 0
 
     def opened(self, phantom_tail: OffsetAndEpoch | None) -> None:
         """Note that the log is open: from now on it may be acknowledged from memory."""
         self.phantom_tail = phantom_tail
+        if self.in_memory and phantom_tail is not None:
+            self.memory_lost = True  # where some pages are gone others may be, and leave no trace
         if self.in_memory and not self.memory_lost:
             self.directory.write_boot_id(self.boot)
 

@@ -14,7 +14,7 @@ cdef enum:
     REQUEST = 1      # a Kafka request, header and body
     RESPONSE = 2     # its response, header and body
     FETCH = 3        # FetchMessage: opens a stream, or moves its ack and its read offset
-    ANSWER = 4       # AnswerMessage, then `length` bytes of record batches, or none
+    ANSWER = 4       # AnswerMessage, then `length` bytes of record batches, a part of them, or none
     # from a producer to a replica
     BATCH = 16       # BatchMessage, then one record batch
     # from a replica to a producer
@@ -47,6 +47,7 @@ cdef enum:
     ANSWER_REFERENCE = 2     # the records are in a segment of the leader, not in the message
     ANSWER_SNAPSHOT = 4
     ANSWER_TOP_LEVEL = 8     # the error is the response's, not the partition's
+    ANSWER_PART = 16         # of one batch of `length` bytes, from `position` in it on
 
 
 cdef struct AnswerMessage:
@@ -62,7 +63,7 @@ cdef struct AnswerMessage:
     uint32_t length          # bytes of records, inline or referred to
     int64_t segment_base     # of a reference: which segment,
     uint64_t segment_inode   # which file, so that a name used again is noticed,
-    uint64_t position        # where in it,
+    uint64_t position        # where in it (of a part: where in its batch),
     uint64_t generation      # and under which generation it was whole; 0: trimmed, none (D20)
     uint64_t sent_ns
 

@@ -18,7 +18,7 @@ from kraftfast.node.rings import ring_peer
 from kraftfast.node.rings.ring_peer import KIND_ANSWER, KIND_FETCH, RingPeer, open_peer_segment
 from kraftfast.types import ReplicaKey
 from tests.log.kit import KIB, SMALL, Home, append, batch_of_size
-from tests.node.test_ring_peer import a_link, a_pair
+from tests.node.test_ring_peer import CAPACITY, a_link, a_pair
 
 
 class Replicas:
@@ -29,12 +29,12 @@ class Replicas:
     ``same_numbers``: each file has the number that the reference names.
     """
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, batch_bytes: int = 24 * KIB) -> None:
         self.homes = [Home(place / name) for name in ("leader", "follower")]
         self.log = self.homes[0].open(**SMALL)
         self.copy = self.homes[1].open(segment_bytes=1024 * KIB, prepare_bytes=1024 * KIB)
         while len(self.log.segments) < 4:
-            append(self.log, batch_of_size(24 * KIB))
+            append(self.log, batch_of_size(batch_bytes))
         self.log.flush()
         self.gone, self.unreadable, self.mapped = -1, -1, []
         self.same_numbers = False
@@ -188,6 +188,73 @@ def test_an_unreadable_segment_is_asked_for_as_bytes(replicas: Replicas, trimmed
     replicas.open_stream()
     replicas.push_all()
     assert replicas.mapped.count(replicas.unreadable) == 1
+
+
+class BlindFollower:
+    """A follower that can map nothing of its leader, as on a file system without locks.
+
+    The batches are larger than what a ring carries at once.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.replicas = Replicas(place, batch_bytes=60 * KIB)
+        self.replicas.gone = 0
+        assert CAPACITY // 2 < 60 * KIB
+        self.open_stream()
+
+    def open_stream(self) -> None:
+        """Have the follower ask for bytes, once it could not map what it was referred to."""
+        self.replicas.open_stream()
+        assert not self.replicas.push(0)
+        self.replicas.open_stream()
+
+    def take(self) -> int:
+        """Have the leader push the first batch, or a part of it; return how many bytes of records
+        the answer gives the core."""
+        replicas = self.replicas
+        self.pushed: int = replicas.leader.push(FetchResponse(stream=1), 0, 1 << 20, replicas.log)
+        replicas.leader.publish()
+        assert replicas.follower.peek() == KIND_ANSWER
+        size: int = replicas.follower.answer().records_bytes
+        if not size:
+            self.release()
+        return size
+
+    def release(self) -> None:
+        self.replicas.follower.release()
+        self.replicas.follower.publish_tail()
+
+    def copy(self) -> None:
+        """Have the follower copy what came whole."""
+        replicas = self.replicas
+        assert replicas.follower.copy_records(replicas.copy, 1, Stats()) == (True, False)
+        self.release()
+
+
+@pytest.fixture
+def blind(tmp_path: Path) -> Iterator[BlindFollower]:
+    made = BlindFollower(tmp_path)
+    yield made
+    made.replicas.close()
+
+
+def test_a_batch_larger_than_the_ring_comes_in_parts(blind: BlindFollower) -> None:
+    """L5: it was referred to again and again, and the follower stayed behind it for ever."""
+    while not blind.take():
+        assert blind.pushed == 0, "the core must push it again, until all of it is there"
+    assert blind.pushed == 1
+    blind.copy()
+    assert blind.replicas.copy.end_offset == 1
+    blind.replicas.push_all()  # the other segments can be mapped
+
+
+def test_parts_of_a_stream_that_was_given_up_are_no_part_of_the_next(blind: BlindFollower) -> None:
+    assert not blind.take()
+    blind.open_stream()
+    while not blind.take():
+        pass
+    blind.copy()
+    assert blind.replicas.copy.end_offset == 1
 
 
 @pytest.mark.parametrize("kept_ms", [0, 3600 * 1000])

@@ -18,12 +18,13 @@ from kraftfast.link.memory_file import MemoryFile
 from kraftfast.link.stats import Stats
 from kraftfast.log.segment import segment_name
 from kraftfast.node.rings.ring_peer import KIND_ANSWER, RingPeer
+from kraftfast.record.checksum import crc32c
 from kraftfast.ring import spsc
 from kraftfast.types import ReplicaKey
 from tests.log.kit import Home, batch, fill
 
 CAPACITY = 1 << 16
-REFERENCE = 2
+REFERENCE, PART = 2, 16
 ANSWER = "<IiihhqqqiIqQQQQ"
 
 
@@ -56,6 +57,15 @@ class Leader:
         self.out = spsc.RingOut(to_us[0].memory, to_us[1].memory)
         link = a_link(to_us, from_us)
         self.peer: Any = RingPeer(link, types.SimpleNamespace(id=2), str(place))
+
+    def send(self, head: bytes, records: bytes) -> None:
+        """Answer with records: the CRC of a message is that of its head alone."""
+        assert self.out.send(KIND_ANSWER, head + records)
+        data, whole = self.files[0].memory, struct.pack("<I", crc32c(head + records))
+        at = bytes(data).rindex(whole)
+        data[at : at + 4] = struct.pack("<I", crc32c(head))
+        self.out.publish()
+        assert self.peer.peek() == KIND_ANSWER
 
     def refer(self, length: int, position: int = 0, generation: int = 5) -> None:
         """Answer with a reference into its first segment."""
@@ -115,6 +125,34 @@ def test_a_reference_into_a_pipe_is_rejected_at_once(home: Home, leader: Leader)
     os.mkfifo(leader.place / (segment_name(0) + ".log"))
     leader.refer(100)
     assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([(100, 1, 50)], id="no beginning"),
+        pytest.param([(100, 0, 50), (100, 49, 50)], id="twice"),
+        pytest.param([(100, 0, 50), (100, 51, 49)], id="a gap"),
+        pytest.param([(100, 0, 50), (100, 50, 51)], id="beyond the batch"),
+        pytest.param([(49, 0, 50)], id="larger than the batch"),
+        pytest.param([(100, 0, 0)], id="empty"),
+        pytest.param([(limits.BATCH_BYTES_MAX + 1, 0, 50)], id="too large a batch"),
+        pytest.param([(100, 0, 50), (90, 50, 50)], id="of another batch"),
+        pytest.param([(100, 0, 50), (0, 2**64 - 50, 50)], id="overflow"),
+    ],
+)
+def test_parts_that_do_not_follow_each_other_end_the_link(
+    leader: Leader, parts: list[tuple[int, int, int]]
+) -> None:
+    """S7, I25: (length of the batch, position in it, bytes of the part)."""
+    for length, position, size in parts:
+        assert leader.peer.broken is None
+        head = struct.pack(ANSWER, 1, 1, 2, 0, PART, 0, 0, 0, 0, length, 0, 0, position, 0, 0)
+        leader.send(head, bytes(size))
+        answer = leader.peer.answer()
+        leader.peer.release()
+        assert answer is None or answer.records_bytes == 0
+    assert answer is None and leader.peer.broken is not None
 
 
 def test_bytes_are_asked_for_in_one_stream_alone(home: Home, leader: Leader) -> None:

@@ -9,11 +9,80 @@ from typing import Any, cast
 
 import pytest
 
-from kraftfast.errors import DiskFull
+from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.node import host
 from kraftfast.node.uncertainty import RETRY_MS, Uncertainty
-from tests.log.kit import Home
+from tests.log.kit import SMALL, Home, SteadyPreparer, fill
+
+
+class Started:
+    """A memory replica's directory and log, as one start of its process has them."""
+
+    def __init__(self, path: Path, boot: str = "boot") -> None:
+        self.directory = ReplicaDirectory(Disk(), str(path))
+        self.made = Uncertainty(self.directory, lambda: boot)
+        settings = Settings(**SMALL, how="mapped")
+        self.recovered = open_log(Disk(), self.directory, settings, SteadyPreparer())
+        self.log = self.recovered.log
+        self.made.opened(self.recovered.phantom_tail)
+
+    def kill(self) -> None:
+        self.log.abandon()
+        self.directory.close()
+
+
+def test_pages_that_are_gone_in_the_same_boot_are_a_lost_memory(tmp_path: Path) -> None:
+    """D10: a file system shut itself down, or was unmounted by force; its kernel ran on.
+
+    The replica took its log for whole: what it had acknowledged from memory, it forgot.
+    """
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    stored = fill(first.log, 3)
+    assert not first.made.memory_lost
+    first.kill()
+    segment = path / "__cluster_metadata-0" / f"{0:020}.log"
+    data = bytearray(segment.read_bytes())
+    begin = len(stored[0]) + len(stored[1])
+    data[begin : begin + len(stored[2])] = bytes(len(stored[2]))  # was not written back
+    segment.write_bytes(data)
+    for _ in range(2):  # killed again before anything was fetched
+        again = Started(path)
+        assert again.log.end_offset < 3 and again.made.memory_lost
+        assert again.recovered.phantom_tail == (3, 1)
+        again.kill()
+    core = cast(Any, SimpleNamespace(in_doubt=False))
+    last = Started(path)
+    last.made.tend(core, 0)
+    last.kill()
+    after = Started(path)
+    assert not after.made.memory_lost
+    after.kill()
+
+
+def test_an_operator_may_say_that_the_memory_is_lost(tmp_path: Path) -> None:
+    """Where pages are gone and the log does not show it (docs/explanation/acknowledgement.md)."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    Started(path).kill()
+    (path / "boot-id").write_text("lost\n")
+    again = Started(path)
+    assert again.made.memory_lost
+    again.kill()
+
+
+def test_a_memory_log_of_a_killed_process_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    for round in range(3):
+        started = Started(path)
+        assert not started.made.memory_lost and started.log.end_offset == 40 * round
+        fill(started.log, 40, 4000)  # several segments
+        started.kill()
 
 
 def test_a_lost_memory_stays_marked_while_the_disk_is_full(
@@ -22,8 +91,8 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
     """D25: the replica ended as soon as it was no longer in doubt, and again after each start."""
     Home(tmp_path / "r", durability="memory")
     directory = ReplicaDirectory(Disk(), str(tmp_path / "r"))
-    Uncertainty(directory, "before").opened(None)
-    made, core = Uncertainty(directory, "now"), cast(Any, SimpleNamespace(in_doubt=False))
+    Uncertainty(directory, lambda: "before").opened(None)
+    made, core = Uncertainty(directory, lambda: "now"), cast(Any, SimpleNamespace(in_doubt=False))
     assert made.memory_lost
     tries = []
 
@@ -36,7 +105,29 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
         for now_ms in (0, 1, RETRY_MS - 1, RETRY_MS):
             made.tend(core, now_ms)
     assert made.memory_lost and len(tries) == 2
-    assert Uncertainty(directory, "now").memory_lost, "another start is in doubt again"
+    assert Uncertainty(directory, lambda: "now").memory_lost, "another start is in doubt again"
     made.tend(core, 3 * RETRY_MS)
-    assert not made.memory_lost and not Uncertainty(directory, "now").memory_lost
+    assert not made.memory_lost and not Uncertainty(directory, lambda: "now").memory_lost
     directory.close()
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_only_memory_needs_a_host_that_tells_its_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """In a sandbox without that file no replica started, whatever its durability."""
+    file = tmp_path / "boot_id"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr(host, "BOOT_ID", str(file))
+    for durability in ("majority", "all", "memory"):
+        Home(tmp_path / durability, durability=durability)
+        directory = ReplicaDirectory(Disk(), str(tmp_path / durability))
+        if (
+            durability == "memory"
+        ):  # else each of its power cuts would pass for the end of a process
+            with pytest.raises(StorageError, match=f"{file}.*durability=memory needs it"):
+                Uncertainty(directory, host.LocalHost().boot_id)
+        else:
+            assert not Uncertainty(directory, host.LocalHost().boot_id).memory_lost
+        directory.close()

@@ -382,3 +382,10 @@ def test_a_loop_that_waits_for_a_slow_disk_does_not_spin() -> None:
     the disk was slow. The leader looked for it each millisecond, which was taken for spinning."""
     result = run_seed(72_061, Settings.of_seed(72_061, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_what_was_never_flushed_may_go_with_the_power_while_a_replica_is_recovered() -> None:
+    """A killed leader's tail was in the page cache alone, and acknowledged by nobody: the run was
+    ended for it."""
+    result = run_seed(67_776, Settings.of_seed(67_776))
+    assert result["ok"], result["violation"]

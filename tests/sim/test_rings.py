@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftfast.sim.machines.process import Process
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun, followers
 
@@ -72,6 +73,17 @@ def test_records_that_change_in_a_ring_are_rejected() -> None:
     quorum.world.nemesis.corrupting = True
     quorum.wait(lambda: quorum.world.counts["rejected copies"] > 2)
     quorum.world.nemesis.corrupting = False
+    quorum.finish()
+
+
+def test_replicas_that_can_map_nothing_commit_batches_larger_than_their_rings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L5, L6: the leader referred to such a batch again and again, and nothing was committed."""
+    monkeypatch.setattr(Process, "open_segment", lambda *_: None)
+    quorum = over_rings(ring_bytes=8192, value_bytes_max=8000, values_max=4)
+    begun(quorum)
+    quorum.reach(quorum.highest() + 40)
     quorum.finish()
 
 

@@ -148,10 +148,11 @@ def append_addition(state: ReplicaState, leader: Leader, change: VoterChange) ->
 
 
 def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange) -> bool:
-    """Return whether this very replica had all of the log once, and lived when it was asked for.
+    """Return whether this very replica had all of the log, and lived, when it was asked for.
 
-    Kafka takes a Fetch of the last hour for that. A set with a voter that is gone may never be
-    committed, so a Fetch within the fetch timeout is required.
+    Kafka takes a Fetch of the last hour for that, of one that had all of the log once. A set with
+    a voter that is gone, or takes nothing more (its disk is full), may never be committed, and
+    until it is no voter can be removed: so the fetch timeout is all that is granted (L3).
 
     One that asks for itself (ack_when_committed is False) sends no Fetch while it waits for the
     answer, so none is waited for after its probe: it lived when it asked. What is left: if its disk
@@ -159,9 +160,6 @@ def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: Vot
     first Fetch, the directory that is gone is added. So it is for whoever else asks in that way.
     """
     asked_ms = change.deadline_ms - state.config.request_timeout_ms
+    since_ms = max(asked_ms - state.config.fetch_timeout_ms, 0)
     progress = leader.observers.get(voter.key)
-    return (
-        progress is not None
-        and progress.last_caught_up_ms >= 0
-        and asked_ms - progress.last_fetch_ms <= state.config.fetch_timeout_ms
-    )
+    return progress is not None and progress.last_caught_up_ms >= since_ms

@@ -220,13 +220,15 @@ class ReplicaDirectory:
 
     # path: the directory. meta: whose it is; never changes while open.
     # options: what was promised. log_path: where the segments are. adopted: Kafka's own directory,
-    # to be recovered by Kafka's rule; True until mark_ours.
+    # to be recovered by Kafka's rule; True until mark_ours. memory_kept: durability=memory, and as
+    # far as its boot tells, all that a process appended is still there.
 
     def __init__(self, disk: Disk, path: str, lock: bool = True) -> None:
         self.disk = disk
         self.path = path
         self._lock: int | None = None
         self.log_path = path
+        self.memory_kept = False
         if lock and disk.exists(path):
             disk.hold(path)
             try:

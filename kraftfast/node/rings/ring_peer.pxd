@@ -27,10 +27,12 @@ cdef class RingPeer:
     cdef uint64_t position
     cdef int64_t offset
     cdef bint bytes_only             # of this segment: the follower could not map it
+    cdef uint64_t parted             # bytes of the batch there that were sent in parts
     # as follower: the leader's segments, mapped read-only, by (base offset, inode); newest last
     cdef readonly dict maps
     cdef uint64_t mapped_ns          # when the last reference was sent
     cdef AnswerMessage answer_message
+    cdef bytearray parts             # of a batch that comes in parts, or None
     cdef bint ask_for_bytes          # in the Fetch that opens the next stream
     cdef object open_segment         # (path, inode) -> SegmentFile or None
     cdef uint64_t inline_max         # up to here records travel as bytes
@@ -46,6 +48,7 @@ cdef class RingPeer:
     cpdef bint send(self, int kind, payload) except -1
     cpdef bint send_fetch(self, FetchRequest request) except -1
     cpdef FetchResponse answer(self)
+    cdef int64_t _records(self) except -2
     cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats)
     cdef SegmentFile _map(self, int64_t base, uint64_t inode)
     cpdef FetchRequest fetch(self)

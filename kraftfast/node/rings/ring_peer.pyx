@@ -1,7 +1,8 @@
 """Another replica on this host: Fetch traffic over rings, both ways. The base class of `LocalPeer`.
 
 On the leader's side it answers with a reference into one of the leader's segments, or with the
-bytes themselves where they are few or the follower could not map the segment. On the follower's
+bytes themselves where they are few or the follower could not map the segment: in parts, one for
+each of its Fetches, where a batch is larger than what the ring carries at once. On the follower's
 side it maps the leader's segments read-only and copies from there. It compares the generation word
 before and after each batch, in a segment that has one (D20).
 """
@@ -50,6 +51,7 @@ cdef object NO_ERROR = ErrorCode.NONE
 
 cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
 cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
+cdef uint64_t BATCH_BYTES_MAX = limits.BATCH_BYTES_MAX
 cdef bytes MAGIC = int(KF_PAGE_MAGIC).to_bytes(8, sys.byteorder)
 MAPPED_SEGMENTS_MAX = 2
 MAPS_KEPT_MS = 1000
@@ -205,6 +207,7 @@ cdef class RingPeer:
         self.out.commit(sizeof(m), FETCH, kf_crc32c(0, &m, sizeof(m)))
         if request.opens:
             self.ask_for_bytes = False  # holds up to the end of the segment that was not mapped
+            self.parts = None
         self.unsent, self.quiet = True, False
         return True
 
@@ -212,8 +215,8 @@ cdef class RingPeer:
         """Return the ANSWER at hand as a FetchResponse; its records stay where they are."""
         cdef AnswerMessage *m = &self.answer_message
         memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
-        if not m.flags & ANSWER_REFERENCE \
-                and m.length != self.inbox.message.length - sizeof(AnswerMessage):
+        cdef int64_t records = self._records()
+        if records < 0:
             self.broken = "an answer whose length does not fit"
             return None
         other = None
@@ -233,8 +236,27 @@ cdef class RingPeer:
             diverging=other if m.flags & ANSWER_DIVERGING else None,
             snapshot_id=other if m.flags & ANSWER_SNAPSHOT else None,
             stream=m.stream,
-            records_bytes=m.length,
+            records_bytes=records,
         )
+
+    cdef int64_t _records(self) except -2:
+        """Return the bytes of records that the ANSWER at hand has, or makes whole; -1: no answer.
+
+        Of a batch that comes in parts only the last one has any: the core asks for the next one as
+        after an answer without records.
+        """
+        cdef AnswerMessage *m = &self.answer_message
+        cdef uint64_t here = self.inbox.message.length - sizeof(AnswerMessage)
+        cdef const uint8_t *part = self.inbox.message.payload
+        if not m.flags & ANSWER_PART:
+            return m.length if m.flags & ANSWER_REFERENCE or m.length == here else -1
+        if m.position == 0:
+            self.parts = bytearray()
+        if self.parts is None or m.position != <uint64_t>len(self.parts) or not here \
+                or m.length > BATCH_BYTES_MAX or here > m.length - m.position:  # S7, I25
+            return -1
+        self.parts += part[sizeof(AnswerMessage):self.inbox.message.length]
+        return m.length if <uint64_t>len(self.parts) == m.length else 0
 
     cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats):
         """Copy the records of the ANSWER at hand into the log: (all taken, a part rejected).
@@ -261,6 +283,8 @@ cdef class RingPeer:
                     log.fault = KF_BATCH_STALE
                     return False, True
                 page = file.base + file.size - PAGE_BYTES
+        elif m.flags & ANSWER_PART:
+            source = self.parts
         else:
             source = self.inbox.message.payload
             source += sizeof(AnswerMessage)
@@ -270,6 +294,7 @@ cdef class RingPeer:
         if log.fault == KF_BATCH_UNREADABLE:
             self.ask_for_bytes = True  # L5: its owner finds out, and ends, and another one leads
         if taken == m.length:
+            self.parts = None
             stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)
         if noted and log.end_offset > first:
             note_copy(stats, first, log.end_offset, m.sent_ns, began)
@@ -309,7 +334,7 @@ cdef class RingPeer:
                            m.sent_ns, kf_now_ns())
         if m.flags & FETCH_OPENS:
             self.bytes_only = m.flags & FETCH_BYTES_ONLY
-            self.segment = None
+            self.segment = None  # which begins a batch anew that went in parts
         return FetchRequest(
             epoch=m.epoch,
             replica=self.key,
@@ -331,22 +356,26 @@ cdef class RingPeer:
                        Log log, int64_t below=-1) except -2:
         """Commit an answer with what the log has from ``read_offset`` on, ``below`` an end if set.
 
-        Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
+        Returns the end offset of what it carries: ``read_offset`` if the ring had no room, or not
+        for the whole of a batch, whose next part goes with the next call.
         """
         cdef AnswerMessage m
         cdef uint64_t length = 0, inline_length = 0
         cdef int64_t end_offset = read_offset
         cdef uint8_t *slot
+        cdef bint fits
         memset(&m, 0, sizeof(m))
         if read_offset >= 0 and read_offset < log.end_offset:
             if not self._seek(log, read_offset):
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
             length, end_offset = log.span(self.segment, self.position, bound, below)
-            if length > self.inline_max and not self.bytes_only:
+            fits = length <= kf_ring_payload_max(self.out.ring) - sizeof(m)
+            if not self.bytes_only and (length > self.inline_max or not fits):
                 m.flags |= ANSWER_REFERENCE
-            elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
-                m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
+            elif not fits:  # L5: no reference that the follower could not follow
+                m.flags |= ANSWER_PART
+                inline_length = min(length - self.parted, self.bytes_max)
             else:
                 if length > self.bytes_max:
                     length, end_offset = log.span(
@@ -358,12 +387,18 @@ cdef class RingPeer:
             return read_offset
         self._fill(&m, response, length)
         if inline_length:
-            memcpy(slot + sizeof(m), self.segment.file.base + self.position, inline_length)
+            memcpy(slot + sizeof(m), self.segment.file.base + self.position + m.position,
+                   inline_length)
         memcpy(slot, &m, sizeof(m))
         self.out.commit(sizeof(m) + inline_length, ANSWER, kf_crc32c(0, &m, sizeof(m)))
         if not (self.unsent and not self.quiet):
             self.quiet = length == 0 and m.error == 0
         self.unsent = True
+        if m.flags & ANSWER_PART:
+            self.parted += inline_length
+            if self.parted < length:
+                return read_offset
+            self.parted = 0
         if length and self.stats is not None and kf_events_on(self.stats.events):
             kf_events_note(self.stats.events, E_SEND, read_offset,
                            <uint32_t>(end_offset - read_offset), <uint64_t>self.id, m.sent_ns)
@@ -388,6 +423,8 @@ cdef class RingPeer:
         if other is not None:
             m.other_offset, m.other_epoch = other.offset, other.epoch
         m.length = length
+        if m.flags & ANSWER_PART:
+            m.position = self.parted
         if m.flags & ANSWER_REFERENCE:
             m.segment_base, m.position = self.segment.base_offset, self.position
             m.segment_inode = self.segment.file.inode()
@@ -408,7 +445,7 @@ cdef class RingPeer:
         position = self.segment.find(offset)
         if position < 0:
             return False
-        self.position, self.offset = position, offset
+        self.position, self.offset, self.parted = position, offset, 0
         return True
 
     def forget_maps(self):
