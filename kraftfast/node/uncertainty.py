@@ -32,7 +32,8 @@ class Uncertainty:
         self.in_memory = directory.options.durability == "memory"
         self.boot = boot_id() if self.in_memory else ""
         self.memory_lost = self.in_memory and directory.left_in_memory(self.boot)
-        directory.memory_kept = self.in_memory and not self.memory_lost
+        if self.in_memory and not self.memory_lost:
+            directory.trust_memory()
         self.phantom_tail: OffsetAndEpoch | None = None
         self._retry_at_ms = 0
 

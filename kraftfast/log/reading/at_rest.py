@@ -31,6 +31,8 @@ class LooseLog:
     log_path: str
     adopted: bool = True
     """Nothing of ours vouches for what is on disk."""
+    memory_kept: bool = False
+    """As of a replica's directory."""
 
 
 def replicas_in(path: str) -> str:

@@ -281,6 +281,10 @@ class ReplicaDirectory:
         """Return whether a ``memory`` log was lost with the page cache: new boot, unclean close."""
         return self._stored_boot_id() not in (None, boot_id)
 
+    def trust_memory(self) -> None:
+        """Take what was appended for kept, as far as the boot tells (``memory_kept``)."""
+        self.memory_kept = True
+
     def _stored_boot_id(self) -> str | None:
         try:
             stored = self.disk.read_file(os.path.join(self.path, BOOT_ID))
