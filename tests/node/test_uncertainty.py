@@ -123,9 +123,8 @@ def test_only_memory_needs_a_host_that_tells_its_boot(
     for durability in ("majority", "all", "memory"):
         Home(tmp_path / durability, durability=durability)
         directory = ReplicaDirectory(Disk(), str(tmp_path / durability))
-        if (
-            durability == "memory"
-        ):  # else each of its power cuts would pass for the end of a process
+        if durability == "memory":
+            # Each power cut would pass for the end of a process.
             with pytest.raises(StorageError, match=f"{file}.*durability=memory needs it"):
                 Uncertainty(directory, host.LocalHost().boot_id)
         else:

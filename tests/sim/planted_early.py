@@ -59,10 +59,16 @@ def needed_voter_is_removed(scene: Scene) -> None:
 
 @plant("D23: {} has no log, and begins one though {}, with theirs, refuse")
 def log_is_begun_beside_another(scene: Scene) -> None:
-    asks = SimpleNamespace(election=SimpleNamespace(rejected={scene.leader.id}))
+    asked = SimpleNamespace(rejected={scene.leader.id}, without_log=set())
+    asks = SimpleNamespace(election=asked)
     core: Any = scene.core_of(scene.other, role="candidate")
     process = scene.process_of(core=core, log=scene.log_of(end_offset=0))
     scene.world.early.campaigns(process, asks)
+
+
+@plant("D23: {} says that it has no log, of {}")
+def voter_denies_its_log(scene: Scene) -> None:
+    scene.world.early.refuses_without_log(scene.other)
 
 
 @plant("I15: {} tells of no damage and begins anew at {}, which its log held", with_state)

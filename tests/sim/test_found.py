@@ -385,7 +385,14 @@ def test_a_loop_that_waits_for_a_slow_disk_does_not_spin() -> None:
 
 
 def test_what_was_never_flushed_may_go_with_the_power_while_a_replica_is_recovered() -> None:
-    """A killed leader's tail was in the page cache alone, and acknowledged by nobody: the run was
-    ended for it."""
+    """Of the simulator: the tail of a leader that was killed was in the page cache alone, and was
+    not acknowledged. The run demanded it."""
     result = run_seed(67_776, Settings.of_seed(67_776))
+    assert result["ok"], result["violation"]
+
+
+def test_a_voter_that_said_that_it_has_no_log_may_fetch_one() -> None:
+    """Of the simulator: a replica that was cut off began a campaign by an answer from before the
+    voter that gave it had fetched a log. Its log is what counts at the time of the answer (D23)."""
+    result = run_seed(76_197, Settings.of_seed(76_197, short=True))
     assert result["ok"], result["violation"]

@@ -100,8 +100,8 @@ def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: i
         if error is NONE and now_ms < deadline_ms:
             answer_slice(state, waiting)
             return
-        # Its asker has given it up; but answers leave a connection in order, and without this one
-        # no slice would leave it any more (L5).
+        # The asker has given up this request. But answers leave a connection in order: without this
+        # one no later slice could leave (L5).
         error = ErrorCode.BROKER_NOT_AVAILABLE if error is NONE else error
         refusal = state.snapshot_answer(waiting.request, error)
         state.effects.append(Reply(waiting.source, refusal))

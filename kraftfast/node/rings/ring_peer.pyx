@@ -334,7 +334,7 @@ cdef class RingPeer:
                            m.sent_ns, kf_now_ns())
         if m.flags & FETCH_OPENS:
             self.bytes_only = m.flags & FETCH_BYTES_ONLY
-            self.segment = None  # which begins a batch anew that went in parts
+            self.segment = None  # a batch that went in parts begins again
         return FetchRequest(
             epoch=m.epoch,
             replica=self.key,

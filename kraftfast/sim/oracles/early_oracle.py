@@ -219,14 +219,21 @@ class EarlyOracle:
             f"D17: {process.id} goes from {now} to {then}, of whom only {alive} run",
         )
 
+    def refuses_without_log(self, process: Process) -> None:
+        """D23: a voter that says that it has no log has none, so that one may begin beside it."""
+        end_offset = process.log.end_offset
+        require(end_offset == 0, f"D23: {process.id} says that it has no log, of {end_offset}")
+
     def campaigns(self, process: Process, before: Any) -> None:
         """D23: no majority without a log begins one beside a voter that refuses and has one.
 
+        One that said that it has none may have fetched one since.
         ``before``: the role in which it asked for pre-votes, until just now.
         """
         if process.core.role != "candidate" or process.log.end_offset > 0:
             return
-        refused = [id for id in before.election.rejected if self._has_log(id)]
+        asked = before.election
+        refused = [id for id in asked.rejected - asked.without_log if self._has_log(id)]
         require(
             not refused,
             f"D23: {process.id} has no log, and begins one though {refused}, with theirs, refuse",

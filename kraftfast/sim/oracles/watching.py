@@ -128,6 +128,8 @@ class WatchedProcess(Process):
         asked = self._asked.pop(effect.source, None)
         if asked and type(effect.response) is VoteResponse and effect.response.vote_granted:
             self.world.early.grants(self, asked)
+        if type(effect.response) is VoteResponse and effect.response.has_no_log:
+            self.world.early.refuses_without_log(self)
         self.world.oracle.response_leaves(self, asked, effect.response)
         super()._reply(effect)
 
