@@ -30,6 +30,7 @@ from kraftfast.sim.settings import (
     MISTAKES,
     REACHING,
 )
+from kraftfast.sim.swarm import THINNED_FROM
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (442, 499, 657, 661, 675, *range(545, 565), *range(579, 599))
@@ -157,13 +158,16 @@ def test_the_same_seed_is_the_same_run(results: list[dict[str, Any]]) -> None:
     assert len({result["digest"] for result in few}) == len(few)
 
 
-def test_a_seed_is_one_run_whenever_garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("thinned_from", [1 << 60, THINNED_FROM])
+def test_a_seed_is_one_run_whenever_garbage_is_collected(
+    thinned_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An admin that a program dropped unclosed kept its connection until the collector came by: in
     a sweep the run was another than by itself.
 
-    The seed is drawn as when it was found: as it is drawn today, it still depends on the collector.
+    The seed is drawn as when it was found, and as it is drawn today.
     """
-    monkeypatch.setattr("kraftfast.sim.swarm.THINNED_FROM", 1 << 60)
+    monkeypatch.setattr("kraftfast.sim.swarm.THINNED_FROM", thinned_from)
     settings, lines = Settings.of_seed(50338, short=True), count()
 
     def collecting(_line: str) -> None:

@@ -68,6 +68,7 @@ class AsyncRemoteProducer(RemoteProducer):
             else:
                 self._take_ended()
                 expect(not self._futures, "L1: futures outlive their producer")
+                quorum.close()
             loop.close()
 
     def quorum(self) -> Quorum:
@@ -226,4 +227,5 @@ class QuorumOfProgram(QuorumOfThisHost):
         return self._kept_admin
 
     def close(self) -> None:
-        """Leave it open."""
+        """Close its admin: what holds it lies in a cycle, and would keep it until the collector."""
+        self._kept_admin.lose_quorum()
