@@ -20,6 +20,7 @@ def walk(
     *,
     end_offset: int = ...,
     bytes_max: int = ...,
+    epoch_max: int = ...,
     verify_crc: bool = False,
 ) -> tuple[int, int, int, int]: ...
 def note_batches(

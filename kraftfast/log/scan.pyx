@@ -24,13 +24,15 @@ def fault_text(int fault) -> str:
 
 def walk(buffer, uint64_t position, uint64_t limit, int64_t offset,
          int32_t epoch=-1, *, int64_t end_offset=0x7FFFFFFFFFFFFFFF,
-         uint64_t bytes_max=0x7FFFFFFFFFFFFFFF, bint verify_crc=False):
+         uint64_t bytes_max=0x7FFFFFFFFFFFFFFF, int32_t epoch_max=0x7FFFFFFF,
+         bint verify_crc=False):
     """Return (position, offset, epoch, fault) behind the whole batches from ``position`` on.
 
     The first has base offset ``offset``, each next one follows it, and epochs do not fall below
-    ``epoch``. Stops with ``WHOLE`` before the first batch that ends beyond ``end_offset`` (which is
-    the one that holds ``end_offset``) or, after at least one, beyond ``bytes_max`` bytes; with
-    ``END`` at ``limit`` or at zeros; with another fault at what is no batch of this log.
+    ``epoch``, nor rise above ``epoch_max``. Stops with ``WHOLE`` before the first batch that ends
+    beyond ``end_offset`` (which is the one that holds ``end_offset``) or, after at least one,
+    beyond ``bytes_max`` bytes; with ``END`` at ``limit`` or at zeros; with another fault at what is
+    no batch of this log.
     """
     cdef Hold held = hold(buffer)
     cdef const uint8_t *data = held.data
@@ -52,7 +54,7 @@ def walk(buffer, uint64_t position, uint64_t limit, int64_t offset,
             if h.base_offset != offset:
                 fault = KF_BATCH_OFFSET
                 break
-            if h.leader_epoch < epoch:
+            if h.leader_epoch < epoch or h.leader_epoch > epoch_max:
                 fault = KF_BATCH_EPOCH
                 break
             if offset + h.record_count > end_offset:

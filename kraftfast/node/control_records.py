@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kraftfast.core.effects import AppendControl
-from kraftfast.core.events import Appended
+from kraftfast.core.events import Appended, FetchedWritten
 from kraftfast.record.control import control_batch
 from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange
+
+if TYPE_CHECKING:
+    from kraftfast.core.membership.control import VoterControls
+    from kraftfast.log.log import Log
 
 
 def for_core(found: object) -> KRaftVersion | KRaftVoters | None:
@@ -31,3 +37,15 @@ def appended(effect: AppendControl, end_offset: int, size: int) -> Appended:
         if not isinstance(each, LeaderChange)
     )
     return Appended(effect.epoch, end_offset, size, controls)
+
+
+def fetched_written(
+    log: Log, began_at: int, bytes_before: int, rejected: bool, controls: VoterControls
+) -> FetchedWritten:
+    """Return what the core is told of a copy to offset ``began_at``.
+
+    ``bytes_before``: how many bytes had ever been appended before it.
+    """
+    epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
+    size = log.bytes_appended - bytes_before
+    return FetchedWritten(log.end_offset, size, epochs, rejected, controls)

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+
+from kraftfast.record.shapes import Fault
+
+if TYPE_CHECKING:
+    from kraftfast.log.log import Log
 
 INFO, WARNING, ERROR = 20, 30, 40
 """As in ``logging``, which most replicas never import."""
@@ -89,6 +94,12 @@ KINDS = {
     "disk_has_room": Kind(INFO, "log", "there is room on the disk -> appends are taken again"),
     "leader_gives_way": Kind(
         INFO, "log", "no room for appends -> replica {successor_id} is to lead"
+    ),
+    "records_rejected": Kind(
+        WARNING,
+        "log",
+        "records of replica {leader_id} from offset {offset} on are not taken: {why} -> "
+        "fetched again",
     ),
     "flush_failed": Kind(ERROR, "log", "{why} -> the replica ends and acknowledges nothing more"),
     "witness": Kind(INFO, "node", "{text}"),
@@ -333,3 +344,10 @@ class EventLog:
             removed=sorted(old - new),
             kraft_version=kraft_version,
         )
+
+    def records_rejected(self, leader_id: int, log: Log) -> None:
+        """Tell why the last copy from the leader stopped, unless its bytes were on the move."""
+        if log.fault not in (Fault.OK, Fault.STALE):
+            self.tell(
+                "records_rejected", leader_id=leader_id, offset=log.end_offset, why=log.fault_text()
+            )

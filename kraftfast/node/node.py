@@ -16,7 +16,7 @@ from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.control_records import appended, batch_of
+from kraftfast.node.control_records import appended, batch_of, fetched_written
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import EventLog
 from kraftfast.node.failures import Failures
@@ -308,11 +308,11 @@ class Node:
             self.stalled = effect  # the nursery is behind; asked again by tend
             return
         self.stalled = None
-        epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
-        size = log.bytes_appended - before
+        if rejected:
+            self.event_log.records_rejected(self.core.leader_id, log)
         # A part for which there was no room is fetched again, like one that did not check.
         controls = copied_controls(log, began_at) if log.control_batches != controlled else ()
-        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole, controls))
+        self._events.append(fetched_written(log, began_at, before, not whole, controls))
 
     def _truncate(self, effect: fx.Truncate) -> None:
         self.wait_for_flush()  # its end would raise `flushed` again above the cut (D2)

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 
 from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.errors import CorruptLog
 from kraftfast.link.stats import Stats
 from kraftfast.log.log import install_guard
 from kraftfast.log.segment import segment_name
 from kraftfast.node.rings import ring_peer
-from kraftfast.node.rings.ring_peer import KIND_ANSWER, KIND_FETCH, RingPeer, open_peer_segment
+from kraftfast.node.rings.ring_peer import (
+    INLINE_MAX,
+    KIND_ANSWER,
+    KIND_FETCH,
+    RingPeer,
+    open_peer_segment,
+)
 from kraftfast.types import ReplicaKey
 from tests.log.kit import KIB, SMALL, Home, append, batch_of_size
 from tests.node.test_ring_peer import CAPACITY, a_link, a_pair
@@ -29,7 +36,9 @@ class Replicas:
     ``same_numbers``: each file has the number that the reference names.
     """
 
-    def __init__(self, place: Path, batch_bytes: int = 24 * KIB) -> None:
+    def __init__(
+        self, place: Path, batch_bytes: int = 24 * KIB, inline_max: int = INLINE_MAX
+    ) -> None:
         self.homes = [Home(place / name) for name in ("leader", "follower")]
         self.log = self.homes[0].open(**SMALL)
         self.copy = self.homes[1].open(segment_bytes=1024 * KIB, prepare_bytes=1024 * KIB)
@@ -41,11 +50,11 @@ class Replicas:
         pairs = [a_pair(7), a_pair(9)]
         self.kept = pairs
         self.follower: Any = self._peer(2, pairs[0], pairs[1], self._map)
-        self.leader: Any = self._peer(1, pairs[1], pairs[0], open_peer_segment)
+        self.leader: Any = self._peer(1, pairs[1], pairs[0], open_peer_segment, inline_max)
 
-    def _peer(self, id: int, to: Any, of: Any, open_segment: Any) -> Any:
-        leader_log = self.homes[0].log_path
-        return RingPeer(a_link(to, of), types.SimpleNamespace(id=id), leader_log, open_segment)
+    def _peer(self, id: int, to: Any, of: Any, open_segment: Any, *more: int) -> Any:
+        leader_log, key = self.homes[0].log_path, types.SimpleNamespace(id=id)
+        return RingPeer(a_link(to, of), key, leader_log, open_segment, *more)
 
     def _map(self, path: str, inode: int) -> Any:
         base = int(Path(path).stem)
@@ -188,6 +197,56 @@ def test_an_unreadable_segment_is_asked_for_as_bytes(replicas: Replicas, trimmed
     replicas.open_stream()
     replicas.push_all()
     assert replicas.mapped.count(replicas.unreadable) == 1
+
+
+DAMAGE = {
+    "offset": (7, "base offset does not follow"),
+    "length": (8, "batch length out of bounds"),
+    "epoch": (12, "leader epoch does not follow"),  # outside the CRC
+    "magic": (16, "magic is not 2"),
+    "CRC": (17, "CRC-32C does not match"),
+    "a record": (100, "CRC-32C does not match"),
+}
+"""Bytes of a batch by each of which a follower rejects it, and what its owner finds."""
+
+
+@pytest.mark.parametrize("inline_max", [0, 1 << 20])
+@pytest.mark.parametrize("at, why", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_that_a_follower_rejects_ends_its_owner(
+    tmp_path: Path, at: int, why: str, inline_max: int
+) -> None:
+    """D10, L5: it led on, and whatever began below that batch could never catch up."""
+    replicas = Replicas(tmp_path, inline_max=inline_max)
+    base = damage(replicas.log, at)
+    with pytest.raises(CorruptLog, match=f"offset {base}.*{why}") as refused:
+        for _rejected in range(2):
+            replicas.open_stream()
+            while replicas.push(replicas.copy.end_offset):
+                pass
+            assert replicas.copy.end_offset == base
+    assert (refused.value.position, refused.value.offset) == (0, base)
+    replicas.close()
+
+
+def test_a_batch_without_a_header_ends_its_owner(replicas: Replicas) -> None:
+    """Nothing of it could be sent, and the follower waited for it without end."""
+    base = damage(replicas.log, 16, number=1)  # the stream goes on from the batch before it
+    replicas.open_stream()
+    with pytest.raises(CorruptLog, match=f"offset {base}.*magic is not 2"):
+        while True:
+            replicas.send(replicas.copy.end_offset, bytes_max=10 * KIB)
+            assert replicas.take() and replicas.copy.end_offset <= base
+
+
+def damage(log: Any, at: int, number: int = 0) -> int:
+    """Change a byte of a batch of a segment that has rolled; return the batch's offset."""
+    segment = log.segments[1]
+    offset: int = segment.base_offset + number
+    at += segment.position_of(offset)
+    with open(segment.file.path, "r+b") as file:
+        byte = os.pread(file.fileno(), 1, at)
+        os.pwrite(file.fileno(), bytes([byte[0] ^ 0x40]), at)
+    return offset
 
 
 class BlindFollower:

@@ -125,6 +125,7 @@ def test_a_reference_into_a_pipe_is_rejected_at_once(home: Home, leader: Leader)
     os.mkfifo(leader.place / (segment_name(0) + ".log"))
     leader.refer(100)
     assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+    assert log.fault_text() == "source changed while it was read"  # no word of damage
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,11 @@ from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import Entry, EventLog
 from kraftfast.node.metrics import SLOW_FLUSH_NS
 from kraftfast.node.tcp.admin_plane import Reassigning
+from kraftfast.node.translation.fetched_bytes import FetchedBytes
+from kraftfast.record.shapes import Fault
 from kraftfast.types import OffsetAndEpoch, Voter, VoterSet
+from kraftfast.wire import fetch
+from tests.log.kit import batch
 from tests.node.inside import Inside
 
 
@@ -85,6 +89,25 @@ def test_a_full_disk_and_its_end_are_told() -> None:
         log.error = error
         space.mind(node, now_ms)
     assert [each.event for each in told] == ["disk_full", "disk_has_room"]
+
+
+def test_records_that_do_not_check_are_told(watched: Watched) -> None:
+    """But not what the leader cut or trimmed meanwhile, nor an answer that ends inside a batch."""
+    told, log = watched.node.event_log, watched.node.log
+    base = log.end_offset
+    good, next_one = (batch([b"a"], base_offset=base + more, epoch=1) for more in (0, 1))
+    damaged = next_one[:-1] + bytes([next_one[-1] ^ 1])
+    for data in (good + next_one[:-1], damaged):
+        answer = fetch.PartitionFetched()
+        answer.records = data
+        _, rejected = FetchedBytes(answer).copy_records(log, 1, watched.node.stats)
+        if rejected:
+            told.records_rejected(2, log)
+    told.records_rejected(2, SimpleNamespace(fault=Fault.STALE))
+    assert [each.message for each in watched.told] == [
+        f"records of replica 2 from offset {base + 1} on are not taken: CRC-32C does not match "
+        "-> fetched again"
+    ]
 
 
 def test_voters_and_reassignments_are_told(watched: Watched) -> None:

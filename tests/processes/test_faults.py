@@ -30,6 +30,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.scan import walk
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import (
@@ -166,6 +167,33 @@ def test_a_segment_that_is_damaged_while_its_quorum_runs(tmp_path: Path) -> None
             assert str(segment_of(quorum, damaged)) in str(error)
             go_on(running)
         others = [id for id in quorum.directories if id != damaged]
+        verify(quorum, settled(quorum, others), running, others)
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_a_leader_that_serves_damage_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, transport: str
+) -> None:
+    """It led on, and a follower that needed the batch fetched it again and again, unheard."""
+    with a_quorum(tmp_path / "q", transport=transport) as quorum:
+        leader = leader_of(quorum)
+        behind, _ = followers_of(quorum)
+        quorum.kill(behind, signal.SIGSTOP)
+        with loads(quorum, "ring", size=1000) as running:
+            offset = quorum.status(leader)["end_offset"] + 200  # far beyond what the other one has
+            wait_until(lambda: quorum.status(leader)["flushed_end_offset"] > offset)
+            file = segment_of(quorum, leader)
+            with file.open("rb") as opened:
+                data = opened.read(8 << 20)
+            position, *_ = walk(data, 0, len(data), 0, end_offset=offset)
+            flip(file, position + 70)
+            quorum.kill(behind, signal.SIGCONT)
+            error = error_of(quorum, leader)
+            assert isinstance(error, CorruptLog), error
+            assert f"{file} is damaged at byte {position}" in str(error)
+            assert "are not taken: CRC-32C does not match" in caplog.text
+            go_on(running)
+        others = [id for id in quorum.directories if id != leader]
         verify(quorum, settled(quorum, others), running, others)
 
 

@@ -11,6 +11,7 @@ cdef class LocalPeer(RingPeer):
     cdef public long long since_ms
     cdef public dict waiting
     cdef public object repeated
+    cdef public object served
     cdef public long long ring_bytes
 
     @cython.locals(kind=int)

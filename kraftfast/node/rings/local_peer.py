@@ -13,6 +13,7 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import MalformedFrame, UnsupportedVersion
 from kraftfast.link.ring_link import RingLink
+from kraftfast.log.reading.served import Served
 from kraftfast.node.rings.ring_peer import (
     KIND_ANSWER,
     KIND_FETCH,
@@ -93,7 +94,7 @@ class RingRequest:
         records = None
         if effect.read_offset >= 0:
             bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
-            found = log.locate(effect.read_offset, bound, effect.read_end_offset)
+            found = self.peer.served.locate(log, effect.read_offset, bound, effect.read_end_offset)
             if found is not None:
                 segment, position, length = found
                 records = segment.file.view(position, position + length)
@@ -110,7 +111,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.stats = node.stats
         self.since_ms = node.now_ms()
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
-        self.repeated = Repeated()
+        self.repeated, self.served = Repeated(), Served()
 
     def send_request(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         """Send a core request; False if it cannot go out now."""

@@ -19,6 +19,7 @@ from kraftfast.core.messages cimport FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
+from kraftfast.log.reading import served
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment cimport KF_PAGE_MAGIC
 from kraftfast.log.segment_file cimport SegmentFile
@@ -27,7 +28,7 @@ from kraftfast.link.events cimport (
 )
 from kraftfast.link.stats cimport *
 from kraftfast.node.translation.wire_values import error_code
-from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE, KF_BATCH_UNREADABLE
+from kraftfast.record.judge cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_STALE
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -275,6 +276,7 @@ cdef class RingPeer:
             if file is None or m.length > file.size or m.position > file.size - m.length \
                     or not serves(file, m.generation):  # S7
                 self.ask_for_bytes = True
+                log.fault = KF_BATCH_STALE
                 return False, True
             self.mapped_ns = m.sent_ns
             source = file.base + m.position
@@ -291,7 +293,7 @@ cdef class RingPeer:
         if noted:
             began = kf_now_ns()
         taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
-        if log.fault == KF_BATCH_UNREADABLE:
+        if log.fault not in (KF_BATCH_OK, KF_BATCH_INCOMPLETE, KF_BATCH_STALE):
             self.ask_for_bytes = True  # L5: its owner finds out, and ends, and another one leads
         if taken == m.length:
             self.parts = None
@@ -370,6 +372,10 @@ cdef class RingPeer:
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
             length, end_offset = log.span(self.segment, self.position, bound, below)
+            if not length and self.segment.find(read_offset) < 0:
+                served.raise_damage(log, self.segment, read_offset)  # D10
+            if self.bytes_only and not self.parted:  # it may have been damaged when it was copied
+                served.check_batches(log, self.segment, self.position, length, read_offset)
             fits = length <= kf_ring_payload_max(self.out.ring) - sizeof(m)
             if not self.bytes_only and (length > self.inline_max or not fits):
                 m.flags |= ANSWER_REFERENCE
@@ -444,7 +450,7 @@ cdef class RingPeer:
         self.segment = found
         position = self.segment.find(offset)
         if position < 0:
-            return False
+            served.raise_damage(log, found, offset)
         self.position, self.offset, self.parted = position, offset, 0
         return True
 

@@ -15,6 +15,7 @@ from kraftfast.core import events as ev
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
+from kraftfast.log.reading.served import Served
 from kraftfast.node.failures import is_final
 from kraftfast.node.translation import translate
 from kraftfast.wire import fetch as wire_fetch
@@ -104,8 +105,10 @@ class SessionRequest:
     def answer_fetch(self, response: FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped (R8)."""
         records = None
-        if effect.read_offset >= 0:
-            found = log.locate(effect.read_offset, effect.max_bytes, effect.read_end_offset)
+        if effect.read_offset >= 0 and self.session is not None:
+            found = self.session.served.locate(
+                log, effect.read_offset, effect.max_bytes, effect.read_end_offset
+            )
             if found is not None:
                 segment, position, length = found
                 records = bytes(segment.file.view(position, position + length))
@@ -160,7 +163,7 @@ class Session:
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
         self.framed.splitter.judge = frame.request_bytes_max
         self.software = ""
-        self.repeated = Repeated()
+        self.repeated, self.served = Repeated(), Served()
         self.asked: deque[SessionRequest] = deque()
         self.asked_bytes = self.fetches = 0
         self.counted_bytes = 0
