@@ -396,3 +396,16 @@ def test_a_voter_that_said_that_it_has_no_log_may_fetch_one() -> None:
     voter that gave it had fetched a log. Its log is what counts at the time of the answer (D23)."""
     result = run_seed(76_197, Settings.of_seed(76_197, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_refusal_on_a_stream_is_asked_for_again_outside_streams() -> None:
+    """L1: it names the new leader and not its disk. An observer whose only bootstrap server had
+    lost its leadership opened stream after stream there, and never followed the new leader."""
+    result = run_seed(77_530, Settings.of_seed(77_530, short=True))
+    assert result["ok"], result["violation"]
+
+
+def test_a_leader_that_a_reassignment_removes_leaves_an_idle_quorum() -> None:
+    """Of the simulator: it handed over in the second in which nothing may be elected."""
+    result = run_seed(80_886, Settings.of_seed(80_886, short=True))
+    assert result["ok"], result["violation"]

@@ -44,9 +44,10 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
     if target is None:
         return
     if follower is not None and target == state.leader_id:
-        if state.peers.peer(target).streaming:
+        if state.peers.peer(target).streaming and not state.ask_others:
             open_stream(state, follower, now_ms)
             return
+        state.ask_others = False  # L1: no answer on a stream says what disk and voters a leader has
     correlation = state.peers.sent(target, now_ms, is_fetch=True)
     send_fetch(state, target, correlation, fetch_request(state, 0, False))
 

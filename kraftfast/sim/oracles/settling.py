@@ -271,16 +271,22 @@ class Settling:
         """No election without a reason: an idle quorum is quiet.
 
         A leader that was asked to hand over has one: by an operator, whose client tries again what
-        was asked before the world healed; or by itself, before a snapshot that takes it long.
+        was asked before the world healed; or by itself, before a snapshot that takes it long. One
+        that a reassignment removes has one, once the others can do without it.
         """
         for _ in range(HAND_OVERS_MAX):
-            asked = self.hand_overs
+            asked, leaves = self.hand_overs, self._leader_leaves()
             if self._is_quiet():
                 return
-            require(self.hand_overs > asked, "an idle quorum elects")
+            require(self.hand_overs > asked or leaves, "an idle quorum elects")
             self.count("hand-overs of idle quorums")
             self._settle("L1, L6")
         require(False, "an idle quorum hands over again and again")
+
+    def _leader_leaves(self) -> bool:
+        latest = self.leader().core.history.latest  # type: ignore[union-attr]
+        target = None if latest is None else latest.target
+        return target is not None and self.leader().id not in target  # type: ignore[union-attr]
 
     def _is_quiet(self) -> bool:
         """L7: let time pass; return whether the same replica leads. None may be busy then.
