@@ -176,7 +176,7 @@ class RingOffer:
             self.files.close()
             if isinstance(error, OSError):
                 why = error.strerror or error  # a timeout has no errno
-                raise PeerGone(f"no answer to the offer of rings: {why}") from None
+                raise PeerGone(f"the offer of rings was not answered: {why}") from None
             raise
 
     def finish(self, answer: Hello, fds: list[int]) -> RingLink:

@@ -9,7 +9,14 @@ from typing import Any, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import KeptConnection, Refused, ask, ask_raw, check_cluster
+from kraftfast.client.local import (
+    KeptConnection,
+    Refused,
+    add_problem,
+    ask,
+    ask_raw,
+    check_cluster,
+)
 from kraftfast.errors import (
     KraftfastError,
     MalformedFrame,
@@ -18,7 +25,6 @@ from kraftfast.errors import (
     PeerGone,
     TimedOut,
     raise_if_scarce,
-    unreached,
 )
 from kraftfast.link.hello import decode_hello
 from kraftfast.types import METADATA_TOPIC
@@ -200,7 +206,7 @@ class LocalWay:
                 status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut) as error:
                 raise_if_scarce(error, "cannot reach the quorum")
-                problems.append(unreached(error))
+                add_problem(problems, error)
                 continue
             if status["role"] == "leader":
                 leaders.append((status["epoch"], id))

@@ -51,7 +51,7 @@ from kraftfast.sim.require import expect
 ELSEWHERE = "/half-made"
 OTHERS_ID = 30
 """Of a replica of another quorum."""
-NO_PATHS: tuple[Any, ...] = (7, "", "a\0b", "/\udcff")
+NO_PATHS: tuple[Any, ...] = (7, "", b"/quorum", "a\0b", "/\udcff")
 
 
 class MakingMore(Making):
