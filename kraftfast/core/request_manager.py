@@ -1,4 +1,4 @@
-"""What is known of every peer's link, and which request waits for which answer.
+"""The link to each peer, and the request in flight to it.
 
 Kafka's ``RequestManager``: at most one request in flight per peer, late answers dropped by their
 correlation id, a pause after a failure. Peers are voters, leaders outside the set, and bootstrap
@@ -26,8 +26,8 @@ class Peer:
     up: bool = False  # a link stands
     streaming: bool = False  # that link is a ring: Fetch may be pipelined
     pre_vote: bool = True  # the peer's Vote reaches v2, as far as is known
-    ended: bool = False  # the kernel said that the process is gone, and nothing was heard since
-    directory_id: Uuid = ZERO_UUID  # as its link said, zero while that is not known
+    ended: bool = False  # the kernel reported that the process ended; nothing came from it since
+    directory_id: Uuid = ZERO_UUID  # from the hello of its link, zero while that is not known
     ended_at: tuple[Endpoint, ...] = ()  # where it was then
 
     def due_ms(self) -> int:

@@ -5,10 +5,10 @@ gone out (a *phantom tail*); or a ``durability=memory`` replica lost its memory.
 neither campaigns in the ordinary way nor helps elect a log that may be shorter than what it
 acknowledged (I21), until it has fetched that again.
 
-If every replica were in that state, nobody would ever lead. So there are *unanimous* elections:
-the sender tells so, asks every voter, and leads only if all of them grant. The longest log of all
-voters wins then, which no acknowledged record can be missing from unless it is lost everywhere;
-the winner reports the possible loss.
+If every replica were in that state, none could ever lead. So there are *unanimous* elections: the
+sender marks its requests as such, asks every voter, and leads only if all of them grant. The
+longest log of all voters wins then, which no acknowledged record can be missing from unless it is
+lost everywhere; the winner reports the possible loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A leader hands over to a voter of somebody's choice, once that one has all of the log.
+"""A leader hands over to a chosen voter, once that voter has all of the log.
 
 Kafka's leaders only hand over when they resign; ``kraftfast quorum transfer`` and reassignments
 that remove the leader choose. Appends wait meanwhile, so that the successor can catch up.

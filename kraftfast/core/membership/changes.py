@@ -212,4 +212,4 @@ def updated(state: ReplicaState, leader: Leader, change: VoterChange, now_ms: in
     """Note that a voter reported its endpoints: it is alive, and counts for check-quorum."""
     assert change.answers is UpdateRaftVoterResponse and change.voter is not None
     if change.voter.id in leader.voters:
-        leader.heard_from(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)
+        leader.update_check_quorum(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)
