@@ -19,7 +19,7 @@ from kraftfast.core.events import (
     ResponseReceived,
 )
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership.changes import ACCEPTED, NONE, leads, of_this_cluster
+from kraftfast.core.membership.changes import ACCEPTED, NONE, check_cluster_id, check_leads
 from kraftfast.core.messages import ReadBarrierRequest, ReadBarrierResponse
 from kraftfast.core.replication.leader import Barrier, Leader
 from kraftfast.core.state import ReplicaState
@@ -47,7 +47,7 @@ def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     request = event.request
     timeout_ms = min(max(request.timeout_ms, 0), state.config.request_timeout_ms)
     barrier = Barrier(event.source, True, now_ms + timeout_ms)
-    for found in (of_this_cluster(state, request.cluster_id), leads(state)):
+    for found in (check_cluster_id(state, request.cluster_id), check_leads(state)):
         if found is not ACCEPTED:
             answer(state, barrier, found[0])
             return

@@ -42,8 +42,8 @@ def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> No
 def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
     """Why this replica cannot be added now, if so."""
     for found in (
-        membership.of_this_cluster(state, request.cluster_id),
-        membership.leads(state),
+        membership.check_cluster_id(state, request.cluster_id),
+        membership.check_leads(state),
     ):
         if found is not ACCEPTED:
             return found
@@ -51,10 +51,10 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
         return ErrorCode.INVALID_REQUEST, "a voter needs an id and a directory id"
     check: Callable[[], Refusal]
     for check in (
-        lambda: membership.has_default_listener(state, request.endpoints),
-        lambda: membership.nothing_pending(state),
-        lambda: membership.is_dynamic(state),
-        lambda: membership.set_is_committed(state),
+        lambda: membership.check_default_listener(state, request.endpoints),
+        lambda: membership.check_nothing_pending(state),
+        lambda: membership.check_dynamic(state),
+        lambda: membership.check_set_committed(state),
     ):
         found = check()
         if found is not ACCEPTED:

@@ -30,8 +30,8 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     if leader.transfer is not None or leader.slot < 0:
         return
     if (
-        membership.nothing_pending(state) is not ACCEPTED
-        or membership.set_is_committed(state) is not ACCEPTED
+        membership.check_nothing_pending(state) is not ACCEPTED
+        or membership.check_set_committed(state) is not ACCEPTED
     ):
         return
     leader.move_at_ms = now_ms + state.config.move_period_ms
@@ -121,7 +121,7 @@ def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
     least, most = progress.kraft_versions
     return (
         least <= state.kraft_version <= most
-        and membership.has_default_listener(state, progress.endpoints) is ACCEPTED
+        and membership.check_default_listener(state, progress.endpoints) is ACCEPTED
     )
 
 
