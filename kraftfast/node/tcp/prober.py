@@ -14,6 +14,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.socket_link import FramedSocket
+from kraftfast.node.translation.peer_frames import client_id_of
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
@@ -96,8 +97,7 @@ class Probing:
             cluster_id=node.cluster_id or None,
             node_id=self.effect.voter_id if node.cluster_id else -1,
         )
-        client_id = f"raft-client-{node.config.node_id}"
-        api_key = ApiKey.API_VERSIONS
+        api_key, client_id = ApiKey.API_VERSIONS, client_id_of(node)
         self.framed.send([frame.encode_request(api_key, self.version, 0, client_id, body)])
 
     def _ready(self, _events: int) -> None:
