@@ -59,7 +59,7 @@ class Names:
         self.disown()
 
     def disown(self) -> None:
-        """Begin anew in a forked child: no thread there ends a lookup or releases the lock."""
+        """Start afresh in a forked child: no thread there ends a lookup or releases the lock."""
         self._lookups: dict[tuple[str, int], Lookup] = {}
         self._lock = threading.Lock()
         forks.own(self)  # of the next fork too

@@ -76,7 +76,7 @@ class Metrics:
                 own = role == "candidate"  # whose epoch is one that it begins itself
                 self.began_ms, self.began_epoch = now_ms, int(self.node.core.epoch) - own
             return
-        # of an epoch that was known before nobody was elected: a pre-vote was lost
+        # an epoch that was known before has no new leader: a pre-vote was lost
         if role in ELECTED and self.began_ms >= 0 and self.node.core.epoch > self.began_epoch:
             took_ms = now_ms - self.began_ms
             self.elections += 1

@@ -157,7 +157,8 @@ def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: Vot
     One that asks for itself (ack_when_committed is False) sends no Fetch while it waits for the
     answer, so none is waited for after its probe: it lived when it asked. What is left: if its disk
     is replaced after that, within the request timeout, and the new one answers the probe before its
-    first Fetch, the directory that is gone is added. So it is for whoever else asks in that way.
+    first Fetch, the directory that is gone is added. The same holds for any other sender of
+    such a request.
     """
     asked_ms = change.deadline_ms - state.config.request_timeout_ms
     since_ms = max(asked_ms - state.config.fetch_timeout_ms, 0)

@@ -1,7 +1,7 @@
 """A leader on its way to a target set of voters, by single moves (KIP-642 on top of KIP-853).
 
 The target stands in the voters record itself, so it is in force, undone and carried on like the
-voters, and whoever leads next goes on. A voter is added only once it has caught up, one that is
+voters, and the next leader goes on. A voter is added only once it has caught up, one that is
 not in the target removed only if the others can do without it, the leader itself last: it hands
 over to a voter of the target, which then removes it. A voter of the target whose disk was replaced
 is removed under its old directory id, then added under the one that it runs with.
@@ -77,7 +77,7 @@ def choose_victim(
 ) -> int | None:
     """Return, of those that are to go but the leader, the one that was silent for longest.
 
-    Nobody goes whom the others cannot do without.
+    A voter stays as long as the others have no majority without it.
     """
     others = [leader.voters[id] for id in extra if id in leader.voters]
     if not others:

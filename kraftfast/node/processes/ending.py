@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from kraftfast.node.processes.supervisor import Worker
 
 KILLED_S_MAX = 5.0
-"""A process does not end before a call of the kernel that hangs, at a disk say, whoever kills it:
-so long it is waited for."""
+"""How long to wait for a killed process, which does not end while a system call hangs on a disk."""
 
 
 def wait_or_kill(worker: Worker, deadline: float) -> None:
