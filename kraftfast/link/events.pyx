@@ -52,12 +52,12 @@ cdef class Events:
         kf_events_init(self.ring, CAPACITY)
 
     def begin(self):
-        """Note events from now on, for one reader more."""
+        """Record events from now on, for one reader more."""
         self.users += 1
         kf_events_switch(self.ring, 1)
 
     def end(self):
-        """Note no events for a reader that went, and none at all after the last one."""
+        """Record no events for a reader that went, and none at all after the last one."""
         assert self.users > 0
         self.users -= 1
         kf_events_switch(self.ring, self.users > 0)

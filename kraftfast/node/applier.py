@@ -104,7 +104,7 @@ class Applier:
     # --- told by the loop -------------------------------------------------------------------------
 
     def committed(self, offset: int) -> None:
-        """Note that the high watermark moved."""
+        """Record that the high watermark moved."""
         self._committed = offset
         self._news.set()
 

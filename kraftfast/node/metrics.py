@@ -86,7 +86,7 @@ class Metrics:
         self.led += role == "leader"
 
     def count_records(self) -> None:
-        """Note what came to the log since the last time; what was cut away stays counted."""
+        """Record what came to the log since the last time; what was cut away stays counted."""
         came = max(0, self.node.log.end_offset - self.end_offset)
         self.end_offset = self.node.log.end_offset
         if self.role == "leader":

@@ -63,7 +63,7 @@ class Way(Protocol):
         """
 
     def heard(self, leader_id: int) -> None:
-        """Note the leader that a replica names; -1: it knows none.
+        """Record the leader that a replica names; -1: it knows none.
 
         That one is ``likely`` from now on.
         """

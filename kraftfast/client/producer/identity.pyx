@@ -89,7 +89,7 @@ cdef class Identity:
         return not denied and (code == 0 or code not in REFUSALS)
 
     cdef void doubt(self, int64_t end_ticket) noexcept:
-        """Note that tickets below this one may be in a log."""
+        """Record that tickets below this one may be in a log."""
         self.doubtful_end = max(self.doubtful_end, end_ticket)
 
     cdef void skip(self, int64_t first_ticket, int64_t end_ticket) noexcept:

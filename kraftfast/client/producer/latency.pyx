@@ -31,7 +31,7 @@ cdef class Latencies:
         self.events = other.events
 
     def record(self) -> Events:
-        """Note events for one reader more, until ``end`` of what this returns.
+        """Record events for one reader more, until ``end`` of what this returns.
 
         Raises OSError without memory.
         """

@@ -160,7 +160,7 @@ cdef class RingSender(Sender):
         return self.fail(PeerGone("an acknowledgement that does not fit what was sent"))
 
     cdef int on_refused(self, const RefusedMessage *m) except -1:
-        """Note batches that were refused; those before them may still wait for an answer."""
+        """Mark batches as refused; those before them may still wait for an answer."""
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         if not self.under_way_are(first, batches):
@@ -204,7 +204,7 @@ cdef class RingSender(Sender):
         return 0
 
     def replica_gone(self):
-        """Note that its process ended, or dropped this ring: what it said before still counts."""
+        """Break: its process ended, or dropped this ring. Answers that came before still count."""
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))

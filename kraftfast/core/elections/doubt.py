@@ -54,7 +54,7 @@ class Doubt(Struct, eq=False):
                 self.phantom_tail = None
 
     def refetched(self, log: LogView, high_watermark: int) -> None:
-        """Note that a leader's records are on disk here up to the log's durable end, which may be
+        """Record that a leader's records are on disk here up to the log's durable end, which may be
         enough.
 
         ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
@@ -74,7 +74,7 @@ class Doubt(Struct, eq=False):
         return refused or self.exists()
 
     def led_out(self) -> None:
-        """Note that every voter agreed that this replica's log is the longest of all."""
+        """Record that every voter agreed that this replica's log is the longest of all."""
         self.phantom_tail = None
         self.memory_lost = False
         self.possible_loss = True

@@ -67,7 +67,7 @@ def refusal(state: ReplicaState, request: UpdateRaftVoterRequest) -> Refusal:
 def on_probed_to_update(
     state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
-    """Note the endpoints at which the voter answered."""
+    """Keep the endpoints at which the voter answered the probe."""
     voter = change.voter
     assert voter is not None
     error, message = refusal_after_probe(state, voter, event)

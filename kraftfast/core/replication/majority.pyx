@@ -76,7 +76,7 @@ cdef class Acknowledged:
         return -1
 
     cpdef int put(self, int slot, int64_t offset) except -1:
-        """Note how far a voter is. Lower than before is allowed: it may have lost its log."""
+        """Record how far a voter is. Lower than before is allowed: it may have lost its log."""
         if not 0 <= slot < self._count:
             raise IndexError(f"no voter has slot {slot}")
         self._offsets[slot] = offset

@@ -98,7 +98,7 @@ cdef bint serves(SegmentFile file, uint64_t generation):
 
 cdef void note_copy(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
                     uint64_t began_ns) noexcept:
-    """Note that records which the leader sent at ``sent_ns`` are in the log."""
+    """Record that records which the leader sent at ``sent_ns`` are in the log."""
     cdef uint32_t records = <uint32_t>(end - base)
     kf_events_note(stats.events, E_TRAVEL, base, records, sent_ns, began_ns)
     kf_events_note(stats.events, E_COPY, base, records, began_ns, kf_now_ns())

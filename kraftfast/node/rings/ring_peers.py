@@ -220,7 +220,7 @@ class RingPeers:
         self.node.step(ev.LinkUp(peer_id, True, True, key.directory_id))
 
     def _broken(self, peer: LocalPeer) -> None:
-        """Note that the connection ended: the process is going, or has dropped us."""
+        """Record that the connection ended: the process is going, or has dropped us."""
         pidfd = self._kept_pidfd(peer.link)
         self._detach(peer)
         if self.local.has_ended(pidfd):
@@ -240,7 +240,7 @@ class RingPeers:
             return pidfd
 
     def _gone(self, peer_id: int) -> None:
-        """Note that the process behind a link that broke before has ended."""
+        """Record that the process behind a link that broke before has ended."""
         self._forget_dying(peer_id)
         self.node.step(ev.PeerEnded(peer_id))
 
