@@ -245,7 +245,7 @@ class Applier:
             try:
                 value = self.calls.make(lambda: self.machine.query(*question.args()))
                 answer = {"value": value, "applied": self.applied}
-            except BaseException as error:  # noqa: BLE001 - who asked is told, also of SystemExit
+            except BaseException as error:  # noqa: BLE001 - the caller gets it, also SystemExit
                 answer = {"error": f"{type(error).__name__}: {error}"}
             self.calls.make(question.answer, answer)
 

@@ -40,7 +40,7 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when to look again, for who was waited for may have caught up."""
+    """Return when to look again whether the awaited replica has caught up."""
     if not leader.assigning:
         return NEVER_MS
     if leader.change is not None or leader.transfer is not None or leader.slot < 0:

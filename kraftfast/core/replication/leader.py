@@ -95,7 +95,7 @@ class Transfer(Struct, eq=False):
     """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
 
     target_id: int
-    source: Source  # who asked
+    source: Source  # of the request
     answered: bool  # the request was answered, or there is none (a reassignment)
     deadline_ms: int  # the leader goes on then
 

@@ -136,7 +136,7 @@ class MakingMore(Making):
         disk.rename(f"{PLACE}/aside", f"/aside-{OTHERS_ID}")
 
     def _held(self) -> None:
-        """Wait for the lock of somebody who changes the quorum, and give up."""
+        """Wait for the lock of another process that changes the quorum, and give up."""
         held = HeldLock(PLACE, LOCK, self.host)
         try:
             self._raises(DirectoryInUse, lambda: add_next(PLACE, self.host), "it is held")
