@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     SupportedFeature = wire.ApiVersionsResponse.SupportedFeature
 
 PROBES_MAX = 16
-NOBODY = ErrorCode.REQUEST_TIMED_OUT
+NO_ANSWER = ErrorCode.REQUEST_TIMED_OUT
 BROKEN = (PeerGone, MalformedFrame, UnsupportedVersion)
 
 
@@ -62,7 +62,7 @@ class Probing:
         if self.places is None:
             endpoint = self.prober.endpoint(self.effect)
             if endpoint is None:
-                self.prober.found(self, NOBODY)
+                self.prober.found(self, NO_ANSWER)
                 return
             resolver = self.prober.loop.resolver
             self.places = list(resolver.addresses(endpoint.host, endpoint.port)) or None
@@ -77,7 +77,7 @@ class Probing:
             fd = self.framed.fileno()
             self.prober.loop.watch(fd, select.EPOLLOUT, self._connected, self._failed)
             return
-        self.prober.found(self, NOBODY)
+        self.prober.found(self, NO_ANSWER)
 
     def _connected(self, _events: int) -> None:
         assert self.framed is not None
@@ -160,7 +160,7 @@ class Prober:
         if versions:
             self.node.queue(ev.Probed(effect.probe, ErrorCode.NONE, *versions))
         elif len(self.probing) >= PROBES_MAX:
-            self.node.queue(ev.Probed(effect.probe, NOBODY))
+            self.node.queue(ev.Probed(effect.probe, NO_ANSWER))
         else:
             until_ms = self.node.now_ms() + self.node.config.request_timeout_ms
             probing = Probing(self, effect, until_ms)
@@ -188,6 +188,6 @@ class Prober:
         """Take names that were resolved meanwhile; end probes that take too long."""
         for probing in list(self.probing):
             if now_ms >= probing.until_ms:
-                self.found(probing, NOBODY)
+                self.found(probing, NO_ANSWER)
             else:
                 probing.go_on()
