@@ -230,7 +230,7 @@ class Cluster:
             else:
                 self._addresses[address] = None
 
-    def heard(self, leader_id: int) -> None:
+    def learn_leader(self, leader_id: int) -> None:
         """Record the leader that a server names, -1: it knows none.
 
         One without an address is looked for.

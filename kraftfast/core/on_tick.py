@@ -305,7 +305,7 @@ def is_alone(state: ReplicaState) -> bool:
 
 
 def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
-    """Return when the only voter goes on: not while a rival is heard."""
+    """Return when the only voter leads again: not while a rival claims to lead."""
     return current.rival_until_ms if is_alone(state) else NEVER_MS
 
 

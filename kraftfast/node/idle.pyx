@@ -174,7 +174,7 @@ cdef class Idle:
         return self._list(events, ready)
 
     cpdef list sleep(self, int timeout_ms):
-        """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
+        """Wait until there is something to do or ``timeout_ms`` have passed (-1: for ever).
 
         Returns the [(fd, events)] that are ready.
         """

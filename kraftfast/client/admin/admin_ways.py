@@ -62,7 +62,7 @@ class Way(Protocol):
         Raises PeerGone, TimedOut, UnsupportedVersion.
         """
 
-    def heard(self, leader_id: int) -> None:
+    def learn_leader(self, leader_id: int) -> None:
         """Record the leader that a replica names; -1: it knows none.
 
         That one is ``likely`` from now on.
@@ -88,9 +88,9 @@ class RemoteWay:
         address = self.cluster.led
         return None if address is None else self.cluster.reach(address, deadline)
 
-    def heard(self, leader_id: int) -> None:
-        """See :meth:`Way.heard`."""
-        self.cluster.heard(leader_id)
+    def learn_leader(self, leader_id: int) -> None:
+        """See :meth:`Way.learn_leader`."""
+        self.cluster.learn_leader(leader_id)
 
     def close(self) -> None:
         """Do as :meth:`Way.close`: every question has a connection of its own."""
@@ -185,8 +185,8 @@ class LocalWay:
             self._kept = KeptConnection(directory, self.host)
         return LocalReached(directory, self._kept, self.cluster_id, self.host)
 
-    def heard(self, leader_id: int) -> None:
-        """Do as :meth:`Way.heard`; one that is not here is looked for."""
+    def learn_leader(self, leader_id: int) -> None:
+        """Do as :meth:`Way.learn_leader`; one that is not here is looked for."""
         if leader_id >= 0:
             self._led = leader_id if leader_id in self.directories else None
 

@@ -4,7 +4,7 @@ Its records are numbered without a gap: the number of a record is its ticket plu
 sequence that modulo 2^31. It outlives senders, as outcomes do: what one leader may have taken goes
 to the next with the same sequences.
 
-A leader refuses a batch where one before it is missing. After a batch that was refused for good,
+A leader refuses a batch where one before it is missing. After a batch that was finally refused,
 the others need other sequences; they get them under a higher epoch, so that no copy that is still
 on its way can be appended too. What may already be in a log from before (``doubtful_end``) gets no
 other sequence: its outcome is unknown.
@@ -64,7 +64,7 @@ cdef class Identity:
                 and header.base_sequence == now.base_sequence)
 
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
-        """Stamp a batch that was closed before, and seal it again; do nothing if it is stamped so."""
+        """Stamp a batch that was closed before and seal it again, unless it is stamped so."""
         cdef kf_batch_header header
         cdef BatchSettings now
         assert kf_batch_read_header(batch, size, &header) == KF_BATCH_OK

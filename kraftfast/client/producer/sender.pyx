@@ -564,7 +564,7 @@ cdef class Sender:
         return self.epoll.fileno()
 
     def going_to_sleep(self) -> bool:
-        """Announce it, then look again (R12): False if there is news and sleep is out of place."""
+        """Announce the sleep, then look again (R12); False if there is something to take in."""
         if self.gone:
             return True
         self.users += 1
@@ -587,7 +587,7 @@ cdef class Sender:
         self.poll()
 
     def sleep(self, double timeout_s, int64_t ticket):
-        """Sleep until there is news, or ``ticket`` is resolved; then take it in."""
+        """Sleep until there is something to take in, or ``ticket`` is resolved; take it in."""
         events = ()
         if self.gone:
             return

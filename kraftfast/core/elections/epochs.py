@@ -1,7 +1,7 @@
 """Which messages may move this replica to a higher epoch, and how far.
 
 There is no authentication yet, and only 2^31 epochs: a stranger that could move them at will
-would use them up, which ends the quorum. So a Vote does not move the epoch while a leader is heard
+would use them up, which ends the quorum. So a Vote does not move the epoch beside a live leader
 (Ongaro's dissertation, 4.2.3), and messages move it by a burst and then by a few a second.
 
 Requests come from anyone, answers only from peers that were asked. So an answer may move the epoch
@@ -100,8 +100,8 @@ def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
 def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     """Return whether a standard Vote of a higher epoch is refused without moving the epoch.
 
-    A peer that supports pre-vote must have won its pre-votes first, which it cannot while a leader
-    is heard: so its Vote is refused then. Kafka 3.9 has no pre-vote: Votes of its voters are
+    A peer that supports pre-vote must have won its pre-votes first, which it cannot beside a live
+    leader: so its Vote is refused then. Kafka 3.9 has no pre-vote: Votes of its voters are
     judged. A replica that no voter set here names may be a voter of a later set, but is refused
     while there is a leader.
     """

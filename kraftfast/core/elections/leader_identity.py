@@ -153,7 +153,7 @@ def pause_for_rival(
     """Stop leading while a quorum of this cluster calls this id with another directory (D23).
 
     The only voter, with a log of its own, cannot know which of the two is the cluster. What it goes
-    on acknowledging would be lost if it is the other. It leads again once the other is not heard.
+    on acknowledging would be lost if it is the other. It leads again once that stops.
     """
     if not isinstance(request, BeginQuorumEpochRequest) or not begun_alone(state):
         return

@@ -2,7 +2,7 @@
 
 The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures, since
 nothing that a stranger sends may end a process: a pre-vote never moves the epoch; a Vote moves it
-only so far (``epochs``), and not while a leader is heard, unless the sender knows no pre-vote; a
+only so far (``epochs``), and not beside a live leader, unless the sender knows no pre-vote; a
 Vote from outside every known voter set moves it only if it is granted.
 """
 
@@ -223,7 +223,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
 
 
 def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -> None:
-    """Refuse a vote without moving to its epoch: a leader is heard (dissertation, 4.2.3).
+    """Refuse a vote without moving to its epoch: there is a live leader (dissertation, 4.2.3).
 
     As to a pre-vote, the answer is of the sender's epoch, so that it counts there. A voter that
     really is ahead moves the leader when it answers that one's BeginQuorumEpoch.

@@ -73,7 +73,7 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
 
 
 def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
-    """Refuse a directory if the link, or a request since it was heard, named another (D19)."""
+    """Refuse a directory if the link, or a later request, named another one (D19)."""
     running = state.peers.directory_of(voter.id)
     leader = state.leader
     assert leader is not None

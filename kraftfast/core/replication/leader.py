@@ -252,7 +252,7 @@ class Leader:
         return self.observers.get(key)
 
     def successor_of(self, progress: Progress) -> Progress | None:
-        """Return the observer with this id and another directory that was heard later, or None.
+        """Return the observer with this id and another directory that made contact later, or None.
 
         Its disk was replaced (D19). The hello of a socket names no directory, a Fetch does.
         """

@@ -39,6 +39,6 @@ def kill(worker: Worker) -> None:
     if process is not None:
         if not kill_process(process):
             worker.host.tell("worker_hangs", worker.config.node_id, pid=process.pid)
-        while worker.heard():
+        while worker.take_message():
             pass
         worker.let_go()

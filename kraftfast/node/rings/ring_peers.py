@@ -175,7 +175,7 @@ class RingPeers:
         return self._learn(hello)
 
     def _learn(self, hello: Hello) -> str:
-        """Learn where a replica of ours lives, if that is news; or return why it cannot be one."""
+        """Learn the directory of a replica of this quorum; return why it cannot be one, or ""."""
         peer_id, place = hello.node_id, hello.directory
         own_id = self.node.config.node_id
         if place and self.directories.get(peer_id) != place and peer_id != own_id:

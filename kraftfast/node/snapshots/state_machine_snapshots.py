@@ -153,7 +153,7 @@ class Making:
         self.node.background.tell(lambda: self.node.snapshots.created(snapshot_id))
 
     def _failed(self, error: StorageError) -> None:
-        """Tell of it, and make room for the next attempt; in the loop."""
+        """Report it, and make room for the next attempt; in the loop."""
         self.node.log.nursery.make_way_for(error)
         self.node.tell("snapshot_failed", why=str(error))
 

@@ -97,7 +97,7 @@ class SocketPeer:
         """Do nothing: what is sent goes to the kernel at once."""
 
     def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection, finally."""
         if self.side_channel is not None:
             self.side_channel.close()
         self._drop()
