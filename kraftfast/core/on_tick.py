@@ -385,6 +385,11 @@ def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:
     return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms
 
 
+def resign_for_successor(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Resign in favour of the successor once it has the whole log, or give the transfer up."""
+    tend_transfer(state, leader, now_ms)
+
+
 def add_probed(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Append the set with the new voter, once it has answered the probe and fetched since."""
     tend_addition(state, leader)
@@ -473,7 +478,7 @@ TIMERS: dict[type, Timers] = {
     Leader: timers(
         Timer(change_due_ms, tend_change, also=True),
         Timer(resign_due_ms, resign),
-        Timer(transfer_due_ms, tend_transfer, also=True),
+        Timer(transfer_due_ms, resign_for_successor, also=True),
         Timer(leader_barriers_due_ms, tend_leader_barriers, also=True),
         Timer(never_ms, add_probed, also=True),
         Timer(reassignment_due_ms, tend_reassignment, also=True),
