@@ -478,11 +478,6 @@ def forbidden(error: BaseException) -> StorageError | None:
     return None
 
 
-def unreached(error: KraftfastError) -> KraftfastError:
-    """Return what to raise where no replica was reached, as ``error`` says of one of them."""
-    return forbidden(error) or NoQuorum(f"no replica runs: {error}")
-
-
 @contextmanager
 def loading() -> Iterator[None]:
     """Raise OutOfResources where no descriptor is left to read a module with."""

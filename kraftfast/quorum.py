@@ -175,7 +175,7 @@ class LocalQuorum(QuorumOfThisHost):
             raise failed[0]
 
     def _note_kraft_version(self) -> None:
-        """Note kraft.version 1 in quorum.json: from it on no replica gets static voters."""
+        """Record kraft.version 1 in quorum.json: from it on no replica gets static voters."""
         if self.description.kraft_version == limits.KRAFT_VERSION_MAX:
             return
         versions = [each["kraft_version"] for each in self.statuses().values()]

@@ -279,7 +279,7 @@ class QuorumState(NamedTuple):
     leader_id: int = NO_NODE  # -1: not known, or not elected
     voted: ReplicaKey | None = None  # a zero directory id: any directory of that id
     superseded: bool = False  # the configured voters never count again (D23)
-    was_voter: bool = False  # whoever was removed must not join again by itself (KAFKA-19850)
+    was_voter: bool = False  # a removed voter must not rejoin by itself (KAFKA-19850)
 
 
 Tags = tuple[tuple[int, bytes], ...]

@@ -170,7 +170,7 @@ class Observer:
         learns = error == ErrorCode.FENCED_LEADER_EPOCH and answer.leader_epoch > self.epoch
         if error and not learns:
             raise KraftfastError(f"observer {self.id} was refused: {ErrorCode(error).name}")
-        self.answers += not error  # who was refused is no observer yet
+        self.answers += not error  # one that was refused is no observer yet
         self.high_watermark = max(self.high_watermark, answer.high_watermark)
         self.epoch = max(self.epoch, answer.leader_epoch)
         self.offset = end_of_batches(answer.records, self.offset)

@@ -123,7 +123,7 @@ class Settling:
         return range(self._seen - self._begin, self.handed_over)
 
     def look(self) -> None:
-        """Note what was resolved since the last look."""
+        """Record what was resolved since the last look."""
         resolved = self._outcomes.resolved
         if resolved <= self._seen:
             return

@@ -35,7 +35,7 @@ def measure(
     "").
 
     ``start``: starts a quorum in one and the same directory. Each time runs until a read barrier
-    has passed: until then nobody can know what is committed. That of the log without records is
+    has passed: until then it is not known what is committed. That of the log without records is
     what processes and an election take. ``remembered``: so many producers append before.
     """
     with start():

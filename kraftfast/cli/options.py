@@ -34,7 +34,7 @@ INT64_MAX = 2**63 - 1
 IDLE_CONNECTIONS_MAX = 20_000
 """A client has about 28,000 ports for connections to one address, by Linux's defaults."""
 SECONDS_MAX = 1_000_000
-"""Eleven days: more than anybody waits, and what every system call takes."""
+"""Eleven days: longer than a caller waits, and within what every system call takes."""
 
 
 class Size(click.ParamType[Any]):

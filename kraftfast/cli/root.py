@@ -103,7 +103,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def end_with_reader() -> None:
-    """End the command once nobody reads stdout any longer, also while there is nothing to write.
+    """End the command once stdout has no reader any longer, also while there is nothing to write.
 
     For the main thread, of commands that wait for ever. As ``tail -f`` does.
     """

@@ -12,9 +12,9 @@ from kraftfast.cli import options
 EXPOSE = "--expose-without-authentication"
 AT_RISK = (
     "{where} can be reached from other hosts, and there is no authentication yet. "
-    "Whoever reaches it can read every record, append records, and pose as a replica: a forged "
-    "Fetch counts as a durable copy, so that acknowledged records may be lost. Let only the other "
-    "replicas and trusted clients through your firewall."
+    "Any program that reaches it can read every record, append records, and pose as a replica: a "
+    "forged Fetch counts as a durable copy, so that acknowledged records may be lost. Let only the "
+    "other replicas and trusted clients through your firewall."
 )
 
 

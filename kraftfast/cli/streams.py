@@ -55,7 +55,7 @@ def is_output(error: BaseException) -> bool:
 
 
 def wait_unread(stream: Any) -> bool:
-    """Wait until nobody reads what is written to a pipe, socket or terminal.
+    """Wait until what is written to a pipe, socket or terminal has no reader.
 
     False if that cannot be known, of a stream without a descriptor.
     """

@@ -208,7 +208,7 @@ class Cluster:
                 )
 
     def _failed(self, address: Address, error: KraftfastError, cut_short: bool) -> str:
-        """Note that a server could not be asked; return why.
+        """Record that a server could not be asked; return why.
 
         A last attempt that was ``cut_short`` by the end of the time says less than the one before.
         """
@@ -230,8 +230,8 @@ class Cluster:
             else:
                 self._addresses[address] = None
 
-    def heard(self, leader_id: int) -> None:
-        """Note the leader that a server names, -1: it knows none.
+    def learn_leader(self, leader_id: int) -> None:
+        """Record the leader that a server names, -1: it knows none.
 
         One without an address is looked for.
         """

@@ -31,13 +31,13 @@ from kraftfast.errors import (
     PeerGone,
     RecordsRefused,
     TimedOut,
+    forbidden,
     raise_if_scarce,
-    unreached,
 )
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
-from kraftfast.link.unix_socket import PidfdOwner
+from kraftfast.link.unix_socket import PidfdOwner, is_refused
 from kraftfast.wire.repeated import Repeated
 
 RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
@@ -47,6 +47,22 @@ CONNECT_TIMEOUT_S = 1.0
 RING_OVERHEAD = 4096
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 UNREACHED = "cannot reach the quorum"
+
+
+def unreached(error: KraftfastError) -> KraftfastError:
+    """Return what to raise if no replica was reached, where ``error`` is why one was not.
+
+    Only if no process listens is it certain that the replica does not run: one that is stopped
+    takes connections and does not answer.
+    """
+    reason = "no replica runs" if is_refused(error) else UNREACHED
+    return forbidden(error) or NoQuorum(f"{reason}: {error}")
+
+
+def add_problem(problems: list[KraftfastError], error: KraftfastError) -> None:
+    """Add why one replica was not reached. Those of replicas that may run come last, so that
+    ``problems.pop()`` says that none runs only if that is so of all."""
+    problems.insert(0 if is_refused(error) else len(problems), unreached(error))
 
 
 class Refused(PeerGone):
@@ -96,7 +112,7 @@ class LocalConnector:
                 answer = self._offer(place, ring_bytes, self._attempt(deadline))
             except (PeerGone, InconsistentClusterId) as error:
                 raise_if_scarce(error, UNREACHED)
-                problems.append(unreached(error))
+                add_problem(problems, error)
                 if isinstance(error, InconsistentClusterId):
                     foreign = error
                 if isinstance(error, Refused):

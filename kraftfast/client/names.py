@@ -1,8 +1,8 @@
 """Connections to host names within a time: a silent name server takes no more of it.
 
 ``getaddrinfo`` knows no timeout, and waits half a minute for name servers that do not answer. So it
-runs in a thread; who asks waits for it as long as it may, and what comes too late is there for who
-asks next.
+runs in a thread. A caller waits for it as long as its own timeout; an answer that comes later is
+kept for the next caller.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Names:
         self.disown()
 
     def disown(self) -> None:
-        """Begin anew in a forked child: no thread there ends a lookup or releases the lock."""
+        """Start afresh in a forked child: no thread there ends a lookup or releases the lock."""
         self._lookups: dict[tuple[str, int], Lookup] = {}
         self._lock = threading.Lock()
         forks.own(self)  # of the next fork too

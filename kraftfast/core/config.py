@@ -39,7 +39,7 @@ class QuorumConfig(Struct, frozen=True):
     fetch_timeout_ms: int = 2000
     """controller.quorum.fetch.timeout.ms: a follower without a good Fetch this long campaigns."""
     election_backoff_ms_max: int = 1000
-    """controller.quorum.election.backoff.max.ms: for who is not first in EndQuorumEpoch's list."""
+    """controller.quorum.election.backoff.max.ms: for voters behind the first of EndQuorumEpoch."""
     request_timeout_ms: int = 2000
     """controller.quorum.request.timeout.ms: an unanswered request is given up after this."""
     retry_backoff_ms: int = 20
@@ -82,7 +82,7 @@ class QuorumConfig(Struct, frozen=True):
     """Whether this replica ever asks to lead. A witness of Kafka's controllers does not: it votes,
     follows and acknowledges only."""
     new_quorum: bool = False
-    """Whoever starts this replica made its quorum just now, all disks of it: no voter has a log."""
+    """The quorum was made just now with all its disks, so no voter has a log."""
     auto_join: bool = False
     """controller.quorum.auto.join.enable: an observer makes itself a voter, unless it was one."""
 

@@ -1,4 +1,4 @@
-"""Everything that a replica can want done: the answer of ``Replica.step(event, now_ms)``.
+"""Everything that the core can have done: the result of ``Replica.step(event, now_ms)``.
 
 Effects are carried out in order. ``after`` names the durability that an effect relies on; the node
 asserts that it holds (D3, D5), so the rule is visible here and checked there.
@@ -77,7 +77,7 @@ class Send:
 
 @dataclass
 class Reply:
-    """Answer a request; a Fetch too where it is refused or told of divergence."""
+    """Answer a request; also a Fetch that is refused, diverges, or needs a snapshot."""
 
     source: Source
     response: Response
@@ -251,14 +251,14 @@ class RoleChanged(Struct):
 
 
 class LeaderMoved(Struct):
-    """The leader that this replica follows is not where it was looked for, but there."""
+    """The leader that this replica follows is at these endpoints, not at those known before."""
 
     leader_id: int
     leader_endpoints: tuple[Endpoint, ...]
 
 
 class AnswerReadBarrier(Struct):
-    """Tell a reader: whoever has read up to ``offset`` sees all that was committed before it asked.
+    """Answer a reader: records below ``offset`` include all that was committed before it asked.
 
     -1 with an ``error`` if that could not be known in time.
     """
@@ -284,7 +284,7 @@ class VotersChanged(Struct):
 
 
 class Warn(Struct):
-    """Report to people that something was refused that should not have been asked for."""
+    """Report to operators that this replica refused something."""
 
     text: str
 

@@ -195,7 +195,7 @@ class SnapshotInstalled(Struct):
 class Probed(Struct):
     """What ``Probe`` number ``probe`` found: the ``kraft.version`` range of an ApiVersions answer.
 
-    -1: the answer had none. REQUEST_TIMED_OUT or any other error: nobody, or somebody else, spoke.
+    -1: the answer had none. REQUEST_TIMED_OUT or another error: no answer, or not by that voter.
     """
 
     probe: int

@@ -83,7 +83,7 @@ class LogView:
         return self.trail.epoch_at(end_offset - 1)
 
     def install(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Note that a snapshot stands in place of everything, on disk."""
+        """Record that a snapshot stands in place of everything, on disk."""
         offset = snapshot_id.offset
         self.snapshots = [snapshot_id]
         self.trail.truncate_to(0)
@@ -101,7 +101,7 @@ class LogView:
         self.snapshots = [each for each in self.snapshots if each.offset >= start_offset]
 
     def appended(self, end_offset: int, size: int, now_ms: int) -> None:
-        """Note that the log grew by ``size`` bytes up to ``end_offset``."""
+        """Record that the log grew by ``size`` bytes up to ``end_offset``."""
         if end_offset == self.end_offset:
             return
         assert end_offset > self.end_offset, (
@@ -115,7 +115,7 @@ class LogView:
         self.unflushed_bytes += size if size > 0 else 1
 
     def begin_flush(self) -> None:
-        """Note that a flush of everything appended so far is asked for."""
+        """Record that a flush of everything appended so far is asked for."""
         assert not self.flushing, "one flush at a time"
         self.flushing = True
         self.flushing_end_offset = self.end_offset
@@ -125,7 +125,7 @@ class LogView:
         self.unflushed_since_ms = NEVER_MS
 
     def flushed(self, end_offset: int, truncations: int) -> bool:
-        """Note that a flush completed; return True if more is on disk than was known.
+        """Record that a flush completed; return True if more is on disk than was known.
 
         One that began before a cut says nothing about what stands there now (D2). What one that
         ended early did not reach goes on waiting for the disk, as long as before (D14).
@@ -149,7 +149,7 @@ class LogView:
         return moved
 
     def truncate(self, end_offset: int) -> None:
-        """Note that the log was cut: nothing from ``end_offset`` on counts as flushed (D8)."""
+        """Record that the log was cut: nothing from ``end_offset`` on counts as flushed (D8)."""
         assert self.start_offset <= end_offset < self.end_offset
         self.end_offset = end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)

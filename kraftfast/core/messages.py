@@ -20,7 +20,7 @@ from msgspec import Struct
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Uuid
 
-NOBODY = ReplicaKey(-1)
+NO_REPLICA = ReplicaKey(-1)
 NOWHERE = OffsetAndEpoch(-1, -1)
 HIGH_WATERMARK_UNASKED = 2**63 - 1
 """A Fetch below v18 has no high watermark field: it never gets the early answer of KIP-1166."""
@@ -40,7 +40,7 @@ class LeaderIdentity(NamedTuple):
 
 
 UNSAID = LeaderIdentity(ZERO_UUID, OffsetAndEpoch(-2, -1))
-"""The identity that a sender gives which does not know these tags."""
+"""The identity in a message whose sender does not support these tags."""
 
 
 class VoteRequest(Struct):
@@ -53,7 +53,7 @@ class VoteRequest(Struct):
     pre_vote: bool = False
     unanimous: bool = False  # tag of ours: the sender leads only if every voter grants (D10)
     voters_at: OffsetAndEpoch = UNSAID.voters_at  # tag of ours: where its voter set stands (D23)
-    voter: ReplicaKey = NOBODY  # whom the sender means to ask; id -1: not said (v0)
+    voter: ReplicaKey = NO_REPLICA  # whom the sender means to ask; id -1: not said (v0)
     cluster_id: str | None = None
     partition_known: bool = True
     speaks_pre_vote: bool = True  # Vote v2 or later, or a ring
@@ -81,7 +81,7 @@ class BeginQuorumEpochRequest(Struct):
     leader_id: int
     leader_endpoints: tuple[Endpoint, ...] = ()
     leader_identity: LeaderIdentity = UNSAID
-    voter: ReplicaKey = NOBODY
+    voter: ReplicaKey = NO_REPLICA
     cluster_id: str | None = None
     partition_known: bool = True
 
@@ -300,7 +300,7 @@ class ReadBarrierRequest(Struct):
 
 
 class ReadBarrierResponse(Struct):
-    """Answer to it: ``offset`` is the leader's high watermark when it was asked."""
+    """Answer to ReadBarrierRequest: ``offset`` is the leader's high watermark when it was asked."""
 
     error: ErrorCode = ErrorCode.NONE
     offset: int = -1

@@ -1,4 +1,4 @@
-"""Links come and go, requests fail, and the kernel tells of dead processes."""
+"""Links come and go, requests fail, and the kernel reports ended processes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
         voter = state.voters.key(event.peer_id)
         if ZERO_UUID not in (event.directory_id, voter.directory_id):
             if event.directory_id != voter.directory_id:
-                state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
+                state.leader.count_as_silent(event.peer_id, now_ms, state.config.fetch_timeout_ms)
         begin_quorum_epoch(state, event.peer_id, now_ms)  # it may not know its leader
     state.poll_due = True
 
 
 def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
-    """Expect nothing more over this link. Whether the peer lives is another question.
+    """Drop what was in flight on this link. It does not mean that the peer ended.
 
     A follower of this peer waits a moment for the answer: a fresh link, or news of its end.
     """
@@ -66,8 +66,7 @@ def drop_streams(state: ReplicaState, peer_id: int) -> None:
 
 
 def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
-    """Take the kernel's word that the peer's process is gone: a follower need not wait for its
-    timer.
+    """Start a failover if the leader's process is gone: a follower need not wait for its timer.
 
     It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.
     """
@@ -77,7 +76,7 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
     peer.ended, peer.ended_at = True, state.known_endpoints(event.peer_id, told)
     drop_streams(state, event.peer_id)
     if state.leader is not None:
-        state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
+        state.leader.count_as_silent(event.peer_id, now_ms, state.config.fetch_timeout_ms)
     if state.follower is not None and event.peer_id == state.leader_id:
         if state.may_fail_over():
             begin_campaign(state, now_ms, failover=True)
@@ -85,7 +84,7 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
 
 
 def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
-    """Leave the peer alone for a while: no answer will come."""
+    """Back off from the peer: no answer will come."""
     barriers = asked_under(state, event.correlation)
     if barriers:
         ask_again(state, barriers, now_ms)

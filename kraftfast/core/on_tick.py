@@ -21,9 +21,9 @@ from kraftfast.core.elections.campaigning import (
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.heartbeat import begin_quorum_epoch
 from kraftfast.core.elections.leader_identity import (
+    displacement_warning,
     identity_of_leader,
     is_displaced,
-    told_of_displacement,
 )
 from kraftfast.core.elections.on_shutdown import finish_shutdown
 from kraftfast.core.elections.prospective import Prospective
@@ -118,20 +118,22 @@ def timers_of(state: ReplicaState) -> Timers:
 
 
 def never_ms(state: ReplicaState, current: Any) -> int:
-    """Return no time: only events bring it about."""
+    """Return NEVER_MS, for what events start and time does not."""
     return NEVER_MS
 
 
 def campaigns(state: ReplicaState) -> bool:
-    """Return whether this replica's timers lead to an election: not those of observers, of
-    witnesses, of a replica that is shutting down, and in the last epoch."""
+    """Return whether an expired timer makes this replica campaign.
+
+    Observers, witnesses and a replica that is shutting down do not, nor does any in the last epoch.
+    """
     if state.shutting_down or state.epoch >= limits.EPOCH_MAX:
         return False
     return state.config.campaign and state.may_campaign()
 
 
 def is_only_witness(state: ReplicaState) -> bool:
-    """Return whether the only voter never campaigns, so that nobody will lead."""
+    """Return whether the only voter is a witness, so that there will be no leader."""
     return not state.config.campaign and state.voters.is_only_voter(state.local)
 
 
@@ -154,7 +156,7 @@ def shutdown_due_ms(state: ReplicaState, current: Any) -> int:
 
 
 def end(state: ReplicaState, current: Any, now_ms: int) -> None:
-    """End although nobody else leads; ``Replica`` also looks after each step."""
+    """End although no other replica leads yet; ``Replica`` also checks that after each step."""
     finish_shutdown(state, now_ms)
 
 
@@ -162,9 +164,9 @@ def end(state: ReplicaState, current: Any, now_ms: int) -> None:
 
 
 def report_displaced(state: ReplicaState, current: Unattached, now_ms: int) -> None:
-    """Say why nobody may come to lead."""
+    """Report why no leader may be elected."""
     if is_displaced(state):
-        warn(state, told_of_displacement(state))
+        warn(state, displacement_warning(state))
     elif is_only_witness(state):
         warn_of_no_leader(state)
 
@@ -193,13 +195,16 @@ def campaign_alone_ms(state: ReplicaState) -> int:
 # --- follower ---------------------------------------------------------------------------------
 
 
-def silence_due_ms(state: ReplicaState, follower: Follower) -> int:
-    """Return when the leader was silent for so long that this replica campaigns."""
+def fetch_timeout_due_ms(state: ReplicaState, follower: Follower) -> int:
+    """Return when the fetch timeout expires, if this replica may campaign then."""
     return follower.fetch_deadline_ms if campaigns(state) else NEVER_MS
 
 
-def note_silence(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Campaign when the leader is silent for too long, or has no vote besides; else report it."""
+def watch_leader(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+    """Campaign if the fetch timeout expired, or at once if this replica has become the only voter.
+
+    A replica that must not campaign reports why no leader may be elected.
+    """
     silent = now_ms >= follower.fetch_deadline_ms
     if campaigns(state):
         if silent or state.voters.is_only_voter(state.local):
@@ -207,7 +212,7 @@ def note_silence(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     elif silent and is_only_witness(state):
         warn_of_no_leader(state)
     elif silent and is_displaced(state):
-        warn(state, told_of_displacement(state))
+        warn(state, displacement_warning(state))
 
 
 def stream_due_ms(state: ReplicaState, follower: Follower) -> int:
@@ -233,12 +238,12 @@ def give_up_download(state: ReplicaState, follower: Follower, now_ms: int) -> No
 
 
 def keep_alive_due_ms(state: ReplicaState, follower: Follower) -> int:
-    """Return when the leader is told again that this replica lives."""
+    """Return when the next keep-alive is sent."""
     return follower.update_at_ms
 
 
 def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Send a keep-alive: an answer waits for the disk here, which is no silence of the leader."""
+    """Send a keep-alive: while this replica writes to its disk, it sends no other Fetch."""
     follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
     if follower.stream:
         update_stream(state, follower)
@@ -300,33 +305,33 @@ def is_alone(state: ReplicaState) -> bool:
 
 
 def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
-    """Return when the only voter goes on: not while a rival is heard."""
+    """Return when the only voter leads again: not while a rival claims to lead."""
     return current.rival_until_ms if is_alone(state) else NEVER_MS
 
 
 def next_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:
-    """Return when nobody was elected in its place."""
+    """Return when a resigned leader gives up waiting for a successor."""
     if state.shutting_down or is_alone(state):
         return NEVER_MS
     return current.election_deadline_ms
 
 
 def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> None:
-    """Go on in the next epoch, if there is one."""
+    """Enter the next epoch as unattached, if there is one: no successor was elected in time."""
     if is_only_witness(state):
-        warn_of_no_leader(state)  # an epoch without its name would be another's (D23)
+        warn_of_no_leader(state)  # it would take an epoch that does not name it for another's (D23)
     elif state.epoch < limits.EPOCH_MAX:
         state.to_unattached(state.epoch + 1, NO_NODE, now_ms)  # which campaigns at once
     current.election_deadline_ms = NEVER_MS
 
 
 def tell_due_ms(state: ReplicaState, current: Resigned) -> int:
-    """Return when a voter can be told."""
+    """Return when EndQuorumEpoch can be sent to a voter that has not acknowledged it."""
     return min(map(state.peers.due_ms, current.unacknowledged), default=NEVER_MS)
 
 
 def tell_voters(state: ReplicaState, current: Resigned, now_ms: int) -> None:
-    """Tell the voters that this leadership is over, until each has heard it."""
+    """Send EndQuorumEpoch to each voter until it acknowledges."""
     for voter_id in sorted(current.unacknowledged):
         if not state.peers.is_ready(voter_id, now_ms):
             continue
@@ -371,7 +376,7 @@ def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Step down."""
+    """Resign."""
     state.to_resigned(now_ms)
 
 
@@ -380,23 +385,25 @@ def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:
     return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms
 
 
-def hand_over(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Resign for a successor that has the whole log."""
+def resign_for_successor(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Resign in favour of the successor once it has the whole log, or give the transfer up."""
     tend_transfer(state, leader, now_ms)
 
 
 def add_probed(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Add the voter that was asked and has fetched since."""
+    """Append the set with the new voter, once it has answered the probe and fetched since."""
     tend_addition(state, leader)
 
 
 def heartbeat_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when the silent are called."""
+    """Return when BeginQuorumEpoch is sent next."""
     return leader.heartbeat_at_ms
 
 
-def beat(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Call the voters that are silent; forget the observers that are gone."""
+def send_heartbeats(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Send BeginQuorumEpoch to each voter that has not fetched for a while; forget observers that
+    ended, and drop leases that expired.
+    """
     leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
     for voter_id, progress in leader.voters.items():
         silent_ms = now_ms - progress.last_fetch_ms
@@ -409,12 +416,12 @@ def beat(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def parked_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when the first of the Fetches that wait has waited long enough."""
+    """Return when the first parked Fetch must be answered, even without records."""
     return leader.parked_deadline_ms
 
 
 def answer_late(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Answer the Fetches that waited too long."""
+    """Answer the parked Fetches whose time is over."""
     answer_parked(state, leader, False, now_ms)
 
 
@@ -454,7 +461,7 @@ TIMERS: dict[type, Timers] = {
         Timer(fetch_due_ms, fetch, also=True),
     ),
     Follower: timers(
-        Timer(silence_due_ms, note_silence, also=True),
+        Timer(fetch_timeout_due_ms, watch_leader, also=True),
         Timer(stream_due_ms, give_up_stream),
         Timer(download_due_ms, give_up_download),
         Timer(membership_due_ms, tend_membership, also=True),
@@ -471,11 +478,11 @@ TIMERS: dict[type, Timers] = {
     Leader: timers(
         Timer(change_due_ms, tend_change, also=True),
         Timer(resign_due_ms, resign),
-        Timer(transfer_due_ms, hand_over, also=True),
+        Timer(transfer_due_ms, resign_for_successor, also=True),
         Timer(leader_barriers_due_ms, tend_leader_barriers, also=True),
         Timer(never_ms, add_probed, also=True),
         Timer(reassignment_due_ms, tend_reassignment, also=True),
-        Timer(heartbeat_due_ms, beat),
+        Timer(heartbeat_due_ms, send_heartbeats),
         Timer(parked_due_ms, answer_late),
         Timer(push_due_ms, push_all, also=True),
         Timer(flush_due_ms, flush, also=True),
@@ -485,4 +492,4 @@ TIMERS: dict[type, Timers] = {
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
 """Of a follower that waits for room in its log."""
 BUSY = timers(Timer(keep_alive_due_ms, keep_alive))
-"""Of a follower that writes a snapshot: it does not campaign meanwhile, and lets others."""
+"""Of a follower that writes a snapshot: it does not campaign meanwhile, and may grant votes."""

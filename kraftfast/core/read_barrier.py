@@ -1,4 +1,4 @@
-"""ReadIndex: up to where must a reader have read, to see all that was committed before it asked?
+"""ReadIndex: up to which offset a reader must read to see what was committed before it asked.
 
 The answer is the leader's high watermark when it was asked, once a majority confirmed after that
 moment that it follows this leader still (Ongaro's dissertation, 6.4). What confirms is an answer
@@ -19,7 +19,7 @@ from kraftfast.core.events import (
     ResponseReceived,
 )
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership.changes import ACCEPTED, NONE, leads, of_this_cluster
+from kraftfast.core.membership.changes import ACCEPTED, NONE, check_cluster_id, check_leads
 from kraftfast.core.messages import ReadBarrierRequest, ReadBarrierResponse
 from kraftfast.core.replication.leader import Barrier, Leader
 from kraftfast.core.state import ReplicaState
@@ -47,7 +47,7 @@ def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     request = event.request
     timeout_ms = min(max(request.timeout_ms, 0), state.config.request_timeout_ms)
     barrier = Barrier(event.source, True, now_ms + timeout_ms)
-    for found in (of_this_cluster(state, request.cluster_id), leads(state)):
+    for found in (check_cluster_id(state, request.cluster_id), check_leads(state)):
         if found is not ACCEPTED:
             answer(state, barrier, found[0])
             return
@@ -56,7 +56,7 @@ def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 
 
 def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
-    """Let it join the next round: a voter that confirmed in this one may have done so before.
+    """Let a barrier join the next round: this one may have been confirmed before the reader asked.
 
     What was confirmed under an earlier leadership of this replica does not count (D21).
     """
@@ -71,7 +71,7 @@ def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
 
 
 def answer(state: ReplicaState, barrier: Barrier, error: ErrorCode) -> None:
-    """Tell the reader, or the replica that asks for one."""
+    """Answer the reader here, or the replica that asked for a reader of its own."""
     offset = barrier.offset if error is NONE else NO_OFFSET
     if barrier.remote:
         response = ReadBarrierResponse(error, offset, state.leader_id, state.epoch)
@@ -117,7 +117,7 @@ def asks_for_confirmation(leader: Leader) -> bool:
 
 
 def settle_round(state: ReplicaState, leader: Leader) -> None:
-    """Answer those who asked before this round: a majority follows this leader.
+    """Answer the barriers of this round and earlier ones: a majority follows this leader.
 
     But a leader that has committed nothing of its epoch does not know what is committed (D6).
     """
@@ -217,7 +217,7 @@ def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_m
         state.barriers.remove(barrier)
         barrier.offset = event.response.offset
         answer(state, barrier, NONE)
-    state.poll_due = True  # who came meanwhile is asked for now
+    state.poll_due = True  # the next request is for readers that came meanwhile
 
 
 def ask_again(state: ReplicaState, barriers: list[Barrier], now_ms: int) -> None:

@@ -34,7 +34,7 @@ def refuse_shorter(state: ReplicaState, candidate_id: int, end_offset: int) -> N
 
 
 def warn_of_no_leader(state: ReplicaState) -> None:
-    """Report that the only voter is a witness: nobody leads this quorum."""
+    """Report that the only voter is a witness: this quorum has no leader."""
     warn(
         state,
         "this witness is the only voter and never leads: the quorum has no leader. Start it with "

@@ -126,7 +126,7 @@ asked for its pre-vote as soon as the link to it stands, and waited for."""
 
 
 def begins_quorum(state: ReplicaState, stored: QuorumState) -> bool:
-    """Return whether this is the first voter, by id, of a quorum in which nobody led yet."""
+    """Return whether this is the first voter, by id, of a quorum that had no leader yet."""
     fresh = state.config.new_quorum and stored.epoch == 0 and state.log.end_offset == 0
     return fresh and state.is_voter() and state.local.id == min(state.voters.ids)
 
@@ -169,7 +169,7 @@ def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> N
     elif type(response) is ReadBarrierResponse:
         on_read_barrier_response(state, event, now_ms)
     elif state.peers.answered(event.peer_id, event.correlation):
-        state.peers.peer(event.peer_id).ended = False  # whoever said so was wrong
+        state.peers.peer(event.peer_id).ended = False  # it has just answered
         state.unheard.discard(event.peer_id)
         _ON_RESPONSE[type(response)](state, event, now_ms)
         state.poll_due = True
@@ -202,7 +202,7 @@ _ON_EVENT: dict[Any, Callable[..., None]] = {
 
 
 class Replica:
-    """One replica of a quorum. It decides; whoever holds it carries the effects out in order.
+    """One replica of a quorum. It decides; its caller carries the effects out, in order.
 
     Args:
         local: id and directory id; id -1 for an observer without an id.
@@ -274,7 +274,7 @@ class Replica:
         )
         on_disk = max(floor_offset, log.snapshots[-1].offset if log.snapshots else 0)
         if self._state.history.last_offset >= on_disk:
-            log.hold(flushed_end_offset)  # who votes may not be on this disk yet (D10)
+            log.hold(flushed_end_offset)  # the voters record may not be on this disk yet (D10)
         self._stored = stored or QuorumState()
         self._state.superseded = self._stored.superseded
         self._state.was_voter = self._stored.was_voter
@@ -323,12 +323,12 @@ class Replica:
 
     @property
     def leader_id(self) -> int:
-        """Who leads it, -1 if unknown; a resigned leader names itself."""
+        """The leader of this epoch, -1 if unknown; a resigned leader names itself."""
         return self._state.leader_id
 
     @property
     def voted(self) -> ReplicaKey | None:
-        """Who got its vote in this epoch."""
+        """The replica that got its vote in this epoch, if any did."""
         return self._state.voted
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of every peer's link, and which request waits for which answer.
+"""The link to each peer, and the request in flight to it.
 
 Kafka's ``RequestManager``: at most one request in flight per peer, late answers dropped by their
 correlation id, a pause after a failure. Peers are voters, leaders outside the set, and bootstrap
@@ -26,8 +26,8 @@ class Peer:
     up: bool = False  # a link stands
     streaming: bool = False  # that link is a ring: Fetch may be pipelined
     pre_vote: bool = True  # the peer's Vote reaches v2, as far as is known
-    ended: bool = False  # the kernel said that the process is gone, and nothing was heard since
-    directory_id: Uuid = ZERO_UUID  # as its link said, zero while that is not known
+    ended: bool = False  # the kernel reported that the process ended; nothing came from it since
+    directory_id: Uuid = ZERO_UUID  # from the hello of its link, zero while that is not known
     ended_at: tuple[Endpoint, ...] = ()  # where it was then
 
     def due_ms(self) -> int:
@@ -65,7 +65,7 @@ class RequestManager:
         return peer is not None and peer.ended
 
     def note_place(self, peer_id: int, endpoints: tuple[Endpoint, ...]) -> None:
-        """Note where a message says the peer is: elsewhere it may run, though it ended where it
+        """Record where a message says the peer is: elsewhere it may run, though it ended where it
         was.
         """
         peer = self._peers.get(peer_id)
@@ -73,7 +73,7 @@ class RequestManager:
             peer.ended = False
 
     def note_life(self, peer_id: int) -> None:
-        """Note that the peer has sent something: if it ended, it was started again since."""
+        """Record that the peer has sent something: if it ended, it was started again since."""
         peer = self._peers.get(peer_id)
         if peer is not None:
             peer.ended = False
@@ -94,7 +94,7 @@ class RequestManager:
         return 0 if peer is None else peer.due_ms()
 
     def sent(self, peer_id: int, now_ms: int, is_fetch: bool = False) -> int:
-        """Note a request to the peer; return its correlation id."""
+        """Record a request to the peer; return its correlation id."""
         peer = self.peer(peer_id)
         assert peer.correlation == 0, f"a request to {peer_id} is already in flight"
         correlation = self.next_number()
@@ -113,7 +113,7 @@ class RequestManager:
         return correlation
 
     def answered(self, peer_id: int, correlation: int) -> bool:
-        """Note an answer; return False if no request waits for it."""
+        """Record an answer; return False if no request waits for it."""
         peer = self._peers.get(peer_id)
         if peer is None or correlation == 0 or peer.correlation != correlation:
             return False
@@ -148,7 +148,7 @@ class RequestManager:
     def link_up(
         self, peer_id: int, streaming: bool, pre_vote: bool, directory_id: Uuid = ZERO_UUID
     ) -> None:
-        """Note a link. If it replaces one, or is a ring, nothing sent before is answered.
+        """Record a link. If it replaces one, or is a ring, nothing sent before is answered.
 
         What was sent while none stood is kept: it may go out over this one.
         """
@@ -163,7 +163,7 @@ class RequestManager:
         peer.directory_id = directory_id
 
     def link_down(self, peer_id: int, now_ms: int) -> None:
-        """Note that the link broke, and with it what was in flight."""
+        """Record that the link broke, and with it what was in flight."""
         peer = self.peer(peer_id)
         peer.up = False
         peer.streaming = False
@@ -172,7 +172,7 @@ class RequestManager:
             self.back_off(peer_id, now_ms)
 
     def _settle(self, peer: Peer) -> None:
-        """Note that no request is in flight to this peer any more."""
+        """Record that no request is in flight to this peer any more."""
         peer.correlation = 0
         peer.deadline_ms = NEVER_MS
         if self.fetching is peer:

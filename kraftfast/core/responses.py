@@ -1,4 +1,4 @@
-"""What every answer teaches about epoch and leader, before its own content counts.
+"""Learn epoch and leader from any answer, before its own content counts.
 
 The order is Kafka's (``KafkaRaftClient.handleTopLevelError`` and ``maybeHandleCommonResponse``).
 Where Kafka's process ends, on INVALID_REQUEST or a second leader of an epoch, this one pauses.
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from kraftfast.core.elections.epochs import answer_goes_too_far, has_no_record
 from kraftfast.core.elections.leader_identity import leave, may_follow
-from kraftfast.core.elections.superseded import hear_of_voters
+from kraftfast.core.elections.superseded import supersede_if_committed
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
@@ -22,8 +22,8 @@ class Outcome(IntEnum):
     """What is left to do with an answer."""
 
     PROCEED = 0  # its own content counts
-    DONE = 1  # it told of another epoch or leader, or of the past
-    FAILED = 2  # the peer is left alone for a while
+    DONE = 1  # only its epoch and leader counted, or it is of an earlier epoch
+    FAILED = 2  # back off from the peer
 
 
 NONE = ErrorCode.NONE  # looked up far faster than an enum's member
@@ -44,9 +44,9 @@ def learn_from(
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
 ) -> Outcome:
-    """Follow what the answer tells of epoch and leader.
+    """Adopt epoch and leader of the answer; return what is left to do with it.
 
-    The peer pauses if that led nowhere (L7).
+    Back off from the peer if the role did not change (L7).
     """
     before = state.current
     outcome = _learn(state, peer_id, response, now_ms)
@@ -76,23 +76,23 @@ def _learn(
         return FAILED
     identity = response.leader_identity
     follows = epoch == state.epoch and leader_id == state.leader_id and state.follower is not None
-    if not follows or identity is not UNSAID:  # a campaign remembers its leader: asked anew (D23)
+    if not follows or identity is not UNSAID:  # D23: also of the leader that a campaign remembers
         if not may_follow(state, epoch, leader_id, identity):
             leave(state, leader_id, now_ms)
             if epoch > state.epoch or error is not NONE or type(response) is not VoteResponse:
                 return FAILED
-            return PROCEED  # who has not heard of the other disk (D23) may grant a pre-vote
+            return PROCEED  # a voter that does not know of the other disk may grant a pre-vote
     told = response.leader_endpoints
     higher = epoch > state.epoch
     if higher and not has_no_record(state):
-        state.told_epochs.spend(epoch - state.epoch, now_ms)
+        state.answer_epochs.spend(epoch - state.epoch, now_ms)
     answers_as_leader = type(response) is FetchResponse and error is NONE
     told_there = answers_as_leader or peer_id == leader_id
     if answers_as_leader and peer_id != leader_id and leader_id != NO_NODE:
         state.peers.peer(leader_id).ended = False  # it has just sent this, as a bootstrap server
     state.learn(epoch, leader_id, told, now_ms, identity, told_there)
     if identity is not UNSAID:
-        hear_of_voters(state, identity.committed, now_ms)  # D23
+        supersede_if_committed(state, identity.committed, now_ms)  # D23
     if higher or error in _TELLS_OF_LEADER:
         return DONE
     if error in _LEAVES_ALONE:

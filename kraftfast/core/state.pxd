@@ -54,8 +54,8 @@ cdef class ReplicaState:
     cdef public str warning
     cdef public long long next_stream
     cdef public long long next_probe
-    cdef public object asked_epochs
-    cdef public object told_epochs
+    cdef public object request_epochs
+    cdef public object answer_epochs
     cdef public long long failover_round
     cdef public long long shutdown_deadline_ms
     cdef public bint shutting_down

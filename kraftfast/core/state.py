@@ -97,7 +97,7 @@ class ReplicaState:
     voted: ReplicaKey | None = None  # in this epoch
     persisted: QuorumState | None = None  # what is on disk; None before the start
     resumed_epoch: int = -1  # led before the restart: never again (D4, I13); -1 if none
-    # as this role knows it; -1 unknown, and again when elected or resigned
+    # as this role knows it; -1: unknown, as after an election or a resignation
     high_watermark: int = NO_OFFSET
     effects: list[Effect] = field(default_factory=list)  # what this step wants done, in order
     poll_due: bool = False  # the role has something to do at once
@@ -105,27 +105,28 @@ class ReplicaState:
     writing: bool = False  # the log copies a Fetch answer: FetchedWritten will tell
     fetch_at_ms: int = 0  # no Fetch before this
     fetch_failures: int = 0  # in a row, for the pause between Fetches
-    ask_others: bool = False  # the leader did not answer well: the next Fetch asks who leads
+    ask_others: bool = False  # the leader failed to answer: the next Fetch goes to another replica
     displaced: bool = False  # an only voter by configuration whose cluster another led (D23)
-    displaced_by: int = NO_NODE  # who said so first since the start, -1 if nobody did
+    displaced_by: int = NO_NODE  # the sender that showed it first since the start, -1 if none
     # voters of the configuration do not count: others are committed (D23)
     superseded: bool = False
     # peers that an only voter without a log asks before it leads (D23)
     unheard: set[int] = field(default_factory=set)
     ask_until_ms: int = 0  # for so long
-    slices_under_way: int = 0  # of snapshots, on their way to whoever asked
+    slices_under_way: int = 0  # of snapshots: handed to the node and not sent yet
     # readers here that the leader is to be asked for
     barriers: list[Barrier] = field(default_factory=list)
     barriers_correlation: int = 0  # of the last request for some of them
     barriers_asked_ms: int = 0  # when that went out
     # an observer that could be a voter says where it can be reached
     tells_endpoints: bool = field(init=False)
-    was_voter: bool = False  # by a committed set that may be gone; noted where it could join
-    warning: str = ""  # the last refusal that people were told of
+    # a committed set that may have left the log named it; only kept if it could join by itself
+    was_voter: bool = False
+    warning: str = ""  # the last refusal that was reported
     next_stream: int = 1  # no number is used twice
     next_probe: int = 1  # nor this
-    asked_epochs: EpochBudget = field(init=False)  # how far requests may move the epoch
-    told_epochs: EpochBudget = field(init=False)  # and answers
+    request_epochs: EpochBudget = field(init=False)  # how far requests may move the epoch
+    answer_epochs: EpochBudget = field(init=False)  # and answers
     failover_round: int = 0  # campaigns lost since the leader is known dead
     shutdown_deadline_ms: int = NEVER_MS  # a graceful end waits until then
     shutting_down: bool = False
@@ -139,8 +140,8 @@ class ReplicaState:
         self.peers = RequestManager(config.request_timeout_ms, config.retry_backoff_ms)
         self.current = Unattached(NEVER_MS)
         self.tells_endpoints = self.could_be_voter()
-        self.asked_epochs = EpochBudget(limits.EPOCHS_ASKED_MAX)
-        self.told_epochs = EpochBudget(limits.EPOCH_JUMP_MAX)
+        self.request_epochs = EpochBudget(limits.EPOCHS_ASKED_MAX)
+        self.answer_epochs = EpochBudget(limits.EPOCH_JUMP_MAX)
 
     # --- what is often asked ------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class ReplicaState:
         return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 
     def leader_is_dead(self) -> bool:
-        """Return whether the kernel said so of the leader that this replica knows."""
+        """Return whether the kernel reported the end of the process of the known leader."""
         return self.leader_id != NO_NODE and self.peers.is_ended(self.leader_id)
 
     def failover_delay_ms(self) -> int:
@@ -222,7 +223,7 @@ class ReplicaState:
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
 
     def remember_voting(self, offset: int) -> None:
-        """Note, before committed records below ``offset`` leave the log, whether one named us.
+        """Persist, before committed records below ``offset`` leave the log, whether one named us.
 
         A removed voter must not rejoin by itself, also after a restart, and nothing else here
         records the removal.
@@ -242,7 +243,7 @@ class ReplicaState:
         identity: LeaderIdentity = UNSAID,
         told_there: bool = False,
     ) -> None:
-        """Follow what a message tells of epoch and leader (``is_consistent`` was asked before).
+        """Adopt epoch and leader of a message (``is_consistent`` was asked before).
 
         ``told``: the leader's endpoints, () if the message does not say them. ``told_there``: the
         leader says so, or the replica that was found in its place. A leader that the kernel
@@ -273,7 +274,7 @@ class ReplicaState:
             self.leader_identity = identity
 
     def _look_for_leader_at(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Go where the leader is said to be now, if that is elsewhere; no timer begins anew (L1).
+        """Reach the leader at these endpoints from now on, if they differ; no timer restarts (L1).
 
         A replica that learnt of the leader from one with an old voter set would ask in vain where
         it was, for as long as it leads: it stays at one place in an epoch.
@@ -349,7 +350,7 @@ class ReplicaState:
         """Elected: the epoch begins at the log's end, with a LeaderChange record."""
         assert isinstance(self.current, Candidate) and self.current.election.is_won()
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
-        assert self.epoch > self.log.last_epoch(), "nobody else led this epoch (I1, I2)"
+        assert self.epoch > self.log.last_epoch(), "no record of this epoch exists yet (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
         leader = Leader.elected(self.voters, self.local, self.log.end_offset, now_ms)
         if leader.needed_of_others > 0:
@@ -469,10 +470,10 @@ class ReplicaState:
         self.poll_due = True
         self.effects.append(RoleChanged(current.role.value, epoch, leader_id, endpoints))
 
-    def snapshot_answer(
+    def snapshot_response(
         self, request: FetchSnapshotRequest, error: ErrorCode
     ) -> FetchSnapshotResponse:
-        """Return an answer to FetchSnapshot, without its bytes."""
+        """Return the response to a FetchSnapshot, without its bytes."""
         return FetchSnapshotResponse(
             partition_error=error,
             leader_id=self.leader_id,
@@ -484,7 +485,7 @@ class ReplicaState:
         )
 
     def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
-        """Return an answer to Fetch that carries an error and who leads."""
+        """Return the response to a Fetch with an error, the epoch and the leader."""
         return FetchResponse(
             partition_error=error,
             leader_id=self.leader_id,

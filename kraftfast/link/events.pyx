@@ -1,7 +1,7 @@
 """Timed events in shared memory: one process writes, others follow what it does.
 
 A ring wraps over what was not read in time; the reader says how many events that were. Events are
-noted only while somebody reads them; without, it costs a load and a branch.
+recorded only while they are read; without a reader that costs a load and a branch.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -52,12 +52,12 @@ cdef class Events:
         kf_events_init(self.ring, CAPACITY)
 
     def begin(self):
-        """Note events from now on, for one reader more."""
+        """Record events from now on, for one reader more."""
         self.users += 1
         kf_events_switch(self.ring, 1)
 
     def end(self):
-        """Note no events for a reader that went, and none at all after the last one."""
+        """Record no events for a reader that went, and none at all after the last one."""
         assert self.users > 0
         self.users -= 1
         kf_events_switch(self.ring, self.users > 0)
@@ -68,7 +68,7 @@ cdef class Events:
         return kf_events_on(self.ring)
 
     def note(self, str kind, int64_t offset, uint32_t count, uint64_t arg, uint64_t ns):
-        """Note an event, if anybody reads them."""
+        """Record an event, if events are read."""
         if kf_events_on(self.ring):
             kf_events_note(self.ring, KINDS[kind], offset, count, arg, ns)
 

@@ -1,6 +1,6 @@
 """A link over rings: two rings in sealed memory files, one each way, and both ends' doorbells.
 
-Whoever connects proposes a generation and two capacities and passes its files; whoever accepts
+The side that connects proposes a generation and two capacities and passes its files; the other one
 checks them, makes its own and answers. The UNIX socket stays open: its end, or the pidfd, tells
 that the other process is gone (R2); then the whole link is dropped (R4). What is said over the
 UNIX socket is JSON, what goes over the rings is fixed layouts and Kafka's frames, nothing is
@@ -121,7 +121,7 @@ class RingLink(PidfdOwner):
         forks.own(self)
 
     def close(self) -> None:
-        """Drop the link; the rings' memory goes when nobody uses it any more."""
+        """Drop the link; the rings' memory is freed with its last mapping."""
         self.sock.close()
         self.bell.close()
         self.close_pidfd()
@@ -176,7 +176,7 @@ class RingOffer:
             self.files.close()
             if isinstance(error, OSError):
                 why = error.strerror or error  # a timeout has no errno
-                raise PeerGone(f"no answer to the offer of rings: {why}") from None
+                raise PeerGone(f"the offer of rings was not answered: {why}") from None
             raise
 
     def finish(self, answer: Hello, fds: list[int]) -> RingLink:

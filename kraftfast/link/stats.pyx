@@ -107,7 +107,7 @@ cdef class Stats:
             self.set(NOTED[name], value)
 
     def record(self) -> Events:
-        """Note events for one reader more, until ``end`` of what this returns.
+        """Record events for one reader more, until ``end`` of what this returns.
 
         Raises OSError without memory.
         """

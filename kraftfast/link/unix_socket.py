@@ -69,7 +69,7 @@ def connect(path: str, timeout: float) -> socket.socket:
     return sock
 
 
-def is_refused(error: PeerGone) -> bool:
+def is_refused(error: BaseException) -> bool:
     """Return whether :func:`connect` failed since no process listens: a stopped one still does."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ECONNREFUSED, errno.ENOENT)

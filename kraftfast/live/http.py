@@ -1,7 +1,7 @@
 """``/metrics``, ``/healthz`` and ``/readyz`` over HTTP, for programs that look every few seconds.
 
 A connection carries one request. There are few of them at once, each has a few seconds in all, and
-one that is slow or one too many is closed: nobody who connects keeps this process, or a replica,
+one that is slow or one too many is closed: no client keeps this process, or a replica,
 from its work.
 """
 

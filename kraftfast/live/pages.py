@@ -1,7 +1,7 @@
 """The statistics pages of all replicas of a directory: found, kept, and read at any time.
 
-A thread of its own looks for replicas that have started or ended. Who reads a page waits for no
-replica, also not for one that hangs.
+A thread of its own looks for replicas that have started or ended. Reading a page
+waits for no replica, also not for one that hangs.
 """
 
 from __future__ import annotations

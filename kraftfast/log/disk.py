@@ -182,8 +182,8 @@ class Disk:
     def check_place(self, path: str, fd: int) -> None:
         """Check that ``path`` still leads to what is open as ``fd``. Raises StorageError.
 
-        Where it does not, a start would not find what is acknowledged, and whoever goes by the path
-        meets something else. A look that fails says nothing: there will be another one.
+        Where it does not, a start would not find what is acknowledged, and a process that goes by
+        the path meets something else. A look that fails says nothing: there will be another one.
         """
         try:
             found, held = os.stat(path), os.fstat(fd)

@@ -406,7 +406,7 @@ cdef class Log:
         return job.count
 
     cdef int flush_done(self, int error) except -1:
-        """Note the end of the flush that ``fill_flush`` described; FlushFailed is final (D9)."""
+        """Record the end of the flush that ``fill_flush`` described; FlushFailed is final (D9)."""
         cdef bint covers = self.flush_truncations == self.truncations
         if covers and any([each[0].file.is_removed() for each in self.flush_segments]):
             error = ENOENT  # no start would find it (D18)

@@ -175,7 +175,7 @@ class Nursery:
         return min(self.stride_max, max(self.first, GROWTH * self.appended))
 
     def tend(self, active, appended, now_ms):
-        """Note progress and ask for the next range. True while a range is being worked on.
+        """Record progress and ask for the next range. True while a range is being worked on.
 
         ``appended``: bytes that the log took since it was opened. Raises FlushFailed for an I/O
         error, which is final (D9).
@@ -311,7 +311,7 @@ class Nursery:
             self._paced = appended, now_ms
 
     def _note_zeros(self, what):
-        """Note up to where the zeros at hand have come: appends may follow there."""
+        """Record up to where the zeros at hand have come: appends may follow there."""
         what.zeroed = max(what.zeroed, self.preparer.done())
 
     def _note_progress(self, active, now_ms):

@@ -331,7 +331,7 @@ class Recovery:
         return self.epochs[-1][0] if self.epochs else 0
 
     def _scan(self, segment: Segment, expected: int) -> int:
-        """Note batches until one does not check; END at a clean end."""
+        """Walk over batches until one does not check; END at a clean end."""
         limit = vouched_end(segment, self.flushed.offset)
         return note_batches(
             segment, expected, limit, self.producers, self.epochs, self._stored_epoch

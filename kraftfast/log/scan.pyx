@@ -74,7 +74,7 @@ def walk(buffer, uint64_t position, uint64_t limit, int64_t offset,
 
 def note_batches(Segment segment not None, int64_t expected, uint64_t limit,
                  Producers producers not None, list epochs, stored_epoch) -> int:
-    """Note the batches of a segment until one does not check (I14); ``END`` at a clean end.
+    """Walk over the batches of a segment until one does not check (I14); ``END`` at a clean end.
 
     The first has base offset ``expected``, each next one follows it. ``limit``: how many bytes of
     the segment may be batches. ``epochs``: (epoch, start offset) of the batches so far, which do

@@ -140,7 +140,7 @@ cdef class Segment:
         return 0
 
     def note_reserved(self, uint64_t reserved, uint64_t zeroed=0):
-        """Note that everything up to here has its blocks; up to ``zeroed`` they were written."""
+        """Record that everything up to here has its blocks; up to ``zeroed`` they were written."""
         self.reserved = self.prepared = min(reserved, self.capacity)
         self.zeroed = max(self.zeroed, min(zeroed, self.capacity))
         if self.page != NULL:
@@ -148,7 +148,7 @@ cdef class Segment:
             self.mark_end()
 
     def note_spare(self, spare):
-        """Note what was prepared of a file that the nursery made or took in."""
+        """Record what was prepared of a file that the nursery made or took in."""
         self.used, self.cached = spare.used, spare.cached
         self.note_reserved(spare.reserved, spare.zeroed)
 
@@ -197,7 +197,7 @@ cdef class Segment:
         return 0
 
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1:
-        """Note that a batch stands at ``position``: indexes first, as Kafka does, then the ends."""
+        """Record a batch at ``position``: in the indexes first, as Kafka does, then the ends."""
         cdef int64_t last_offset = base_offset + h.record_count - 1
         cdef int64_t relative = last_offset - self.base_offset
         assert relative <= RELATIVE_OFFSET_MAX, "roll comes first"
@@ -335,11 +335,11 @@ cdef class Segment:
         self.file.store_again(at, end)
 
     def note_dirt(self, uint64_t end):
-        """Note that something may stand beyond ``position``, up to here."""
+        """Record that something may stand beyond ``position``, up to here."""
         self.dirty_end = max(self.dirty_end, end)
 
     def note_flushed(self, uint64_t position):
-        """Note that everything below is on disk."""
+        """Record that everything below is on disk."""
         self.flushed_position = min(max(self.flushed_position, position), self.position)
 
     def index_bytes(self) -> bytes:

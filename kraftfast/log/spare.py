@@ -58,7 +58,7 @@ class Spare:
         return "sync", 0, 0
 
     def advance(self, done: int = 0) -> None:
-        """Note that the work at hand is done, and up to where."""
+        """Record that the work at hand is done, and up to where."""
         if self.stage == Spare.BLOCKS:
             self.reserved = min(self.wanted, self.capacity)
             self.zeroed = self.capacity if self.used else 0

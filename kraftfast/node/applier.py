@@ -104,7 +104,7 @@ class Applier:
     # --- told by the loop -------------------------------------------------------------------------
 
     def committed(self, offset: int) -> None:
-        """Note that the high watermark moved."""
+        """Record that the high watermark moved."""
         self._committed = offset
         self._news.set()
 
@@ -245,7 +245,7 @@ class Applier:
             try:
                 value = self.calls.make(lambda: self.machine.query(*question.args()))
                 answer = {"value": value, "applied": self.applied}
-            except BaseException as error:  # noqa: BLE001 - who asked is told, also of SystemExit
+            except BaseException as error:  # noqa: BLE001 - the caller gets it, also SystemExit
                 answer = {"error": f"{type(error).__name__}: {error}"}
             self.calls.make(question.answer, answer)
 

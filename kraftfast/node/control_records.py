@@ -1,4 +1,4 @@
-"""What the core wants appended as batches, and what it is told of them."""
+"""Batches of the control records that the core wants appended, and their ``Appended`` events."""
 
 from __future__ import annotations
 

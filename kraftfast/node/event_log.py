@@ -1,7 +1,7 @@
 """What happened, one line an event: a closed list of names, and how a line is written.
 
-A replica tells its events to its host, from its loop alone; nothing here waits. Who reads them is
-decided elsewhere: ``processes/line.py`` writes to stderr, ``processes/telling.py`` hands them to
+A replica tells its events to its host, from its loop alone; nothing here waits. Their readers are
+chosen elsewhere: ``processes/line.py`` writes to stderr, ``processes/telling.py`` hands them to
 ``logging``. docs/reference/events.md lists ``KINDS``.
 """
 

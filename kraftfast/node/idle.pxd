@@ -29,8 +29,8 @@ cdef class Idle:
     cdef int ring_count, ring_room
     cdef dict watched              # RingIn -> its slot
     cdef kf_flusher *flusher
-    cdef public bint flush_asked   # the loop waits for the flusher: its end is news
-    cdef public bint muted         # rings are no news: nothing that came could be stored now
+    cdef public bint flush_asked   # the loop waits for the flusher: its end ends a sleep
+    cdef public bint muted         # messages on rings end no sleep: they could not be stored now
     cdef readonly uint64_t sleeps, idle_ns
     cdef public uint64_t woke_ns  # when the last wait ended
     cdef int epoll_fd

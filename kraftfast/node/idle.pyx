@@ -67,7 +67,7 @@ cdef class Idle:
         self.keep_ns = <uint64_t>keep_us * 1000
 
     cpdef keep_awake(self):
-        """Note that something is in flight."""
+        """Record that something is in flight."""
         cdef uint64_t now_ns
         if self.awake != NULL:
             now_ns = kf_now_ns()
@@ -128,7 +128,7 @@ cdef class Idle:
         return self._list(events, ready)
 
     cdef void _pause_spinning(self, uint64_t now_ns) noexcept nogil:
-        """Note a long yield that ended now."""
+        """Record a long yield that ended now."""
         if now_ns > self.pause_until_ns + self.pause_ns + LONG_YIELD_NS:
             self.pause_ns = PAUSE_NS_MIN
         else:
@@ -174,7 +174,7 @@ cdef class Idle:
         return self._list(events, ready)
 
     cpdef list sleep(self, int timeout_ms):
-        """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
+        """Wait until there is something to do or ``timeout_ms`` have passed (-1: for ever).
 
         Returns the [(fd, events)] that are ready.
         """

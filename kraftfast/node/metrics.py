@@ -76,7 +76,7 @@ class Metrics:
                 own = role == "candidate"  # whose epoch is one that it begins itself
                 self.began_ms, self.began_epoch = now_ms, int(self.node.core.epoch) - own
             return
-        # of an epoch that was known before nobody was elected: a pre-vote was lost
+        # an epoch that was known before has no new leader: a pre-vote was lost
         if role in ELECTED and self.began_ms >= 0 and self.node.core.epoch > self.began_epoch:
             took_ms = now_ms - self.began_ms
             self.elections += 1
@@ -86,7 +86,7 @@ class Metrics:
         self.led += role == "leader"
 
     def count_records(self) -> None:
-        """Note what came to the log since the last time; what was cut away stays counted."""
+        """Record what came to the log since the last time; what was cut away stays counted."""
         came = max(0, self.node.log.end_offset - self.end_offset)
         self.end_offset = self.node.log.end_offset
         if self.role == "leader":

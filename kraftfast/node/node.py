@@ -165,7 +165,7 @@ class Node:
     # --- events and effects -----------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Return the core's time: the monotonic clock without what the machine took (``held``)."""
+        """Return the core's time: monotonic, less what the state machine held up (``held``)."""
         now_ns: int = self._monotonic_ns()
         if now_ns - self.seen_ns > HELD_NS_MIN and self.applier is not None:
             self.held_ns += self.applier.calls.between(self.seen_ns, now_ns)
@@ -182,7 +182,7 @@ class Node:
         self.run_events()
 
     def step(self, event: ev.Event) -> None:
-        """Take one event, and do everything that follows from it."""
+        """Pass one event to the core, and carry out everything that follows from it."""
         self._events.append(event)
         self.run_events()
 
@@ -282,7 +282,7 @@ class Node:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
     def _append_control(self, effect: fx.AppendControl) -> None:
-        """Append what no producer sent: an epoch's first record, voters. It may wait for room."""
+        """Append control records: an epoch's first ones, voters. They may wait for room."""
         batch = batch_of(effect, self.host.wall_ms())
         if self.log.append(batch, effect.epoch, True):
             self.control = None
@@ -334,7 +334,7 @@ class Node:
         self.publish()  # others start on it before this process waits for its disk
         self.idle.keep_awake()
         self.flusher.run(self.log)
-        self.seen_ns += self.flusher.duration_ns  # the disk's time, not the machine's (D13)
+        self.seen_ns += self.flusher.duration_ns  # the disk's time, not the state machine's (D13)
         self._flushed()
         self.run_events()
         return True
@@ -346,7 +346,7 @@ class Node:
         self._events.append(ev.Flushed(end_offset, flusher.truncations))
 
     def take_flush(self) -> bool:
-        """Note the end of a flush by the thread. Raises FlushFailed, for good (D9)."""
+        """Report a flush of the thread that ended to the core. Raises FlushFailed, finally (D9)."""
         if not self.idle.flush_asked or not self.flusher.take(self.log):
             return False
         self.idle.flush_asked = False
@@ -364,7 +364,7 @@ class Node:
                 self.host.sleep(WAIT_S)
 
     def tend(self) -> None:
-        """Go on with the nursery, with what waited for it, and with what is done now and then."""
+        """Do what is due now and then: nursery, what waits for room, metrics, retention."""
         now_ms = self.now_ms()
         self.log.tend(now_ms)
         self.producer_ids.tend(now_ms)
@@ -400,7 +400,7 @@ class Node:
     # --- appends that are held --------------------------------------------------------------------
 
     def hold_appends(self) -> None:
-        """Leave producers alone for now: the log has no room, or the core takes no more."""
+        """Take no batches for now: the log has no room, or the core allows no more (D14)."""
         if not self.appends_held:
             self.appends_held = True
             self.intake.mute(self.idle)
@@ -410,7 +410,7 @@ class Node:
                 self.sockets.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
     def release_appends(self) -> None:
-        """Look at producers again."""
+        """Take batches of producers again."""
         if self.appends_held:
             self.appends_held = False
             self.intake.unmute(self.idle)
@@ -458,7 +458,7 @@ class Node:
         self._answer(effect.source, effect.source.reply, answer)
 
     def show(self) -> None:
-        """Put epoch, leader and the log's places where others see them."""
+        """Store epoch, leader and the log's ends in the shared counters."""
         stats, log = self.stats, self.log
         stats.put("epoch", self.core.epoch)
         stats.put("leader_id", self.core.leader_id)
@@ -466,13 +466,13 @@ class Node:
         self.show_ends()
 
     def show_ends(self) -> None:
-        """Put the log's ends where others see them."""
+        """Store the log's ends in the shared counters."""
         log = self.log
         ahead = log.active.prepared - log.active.position
         self.stats.ends(log.end_offset, log.flushed_end_offset, ahead)
 
     def publish(self) -> None:
-        """Make everything that was committed to rings visible, and ring the readers' doorbells."""
+        """Publish all messages written to rings, and ring the readers' doorbells."""
         for link in self.links.values():
             link.publish()
         self.intake.publish()

@@ -108,7 +108,7 @@ class Signals(Protocol):
         """Return a descriptor that is readable when a signal came."""
 
     def handle(self) -> None:
-        """Note the signals that stop the replica from now on; called in the main thread."""
+        """Record the signals that stop the replica from now on; called in the main thread."""
 
     def take(self) -> bool:
         """Forget the signals that came; True if one of them stops the replica."""
@@ -226,7 +226,7 @@ class OwnProcess(Protocol):
         """Return a descriptor that is readable once the supervisor has ended. Raises PeerGone."""
 
     def settle(self) -> None:
-        """Note that what a start makes is there, and stays."""
+        """Record that what a start makes is there, and stays."""
 
     def unread_bytes(self, sock: socket.socket) -> int:
         """Return how much the other end of a socket has not read yet. Raises OSError."""

@@ -95,7 +95,7 @@ class StateMachine:
         """
 
     def begin_shutdown(self) -> None:
-        """Note that the replica ends; nothing is applied any longer.
+        """Record that the replica ends; nothing is applied any longer.
 
         What is raised here is printed.
         """

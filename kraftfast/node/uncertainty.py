@@ -38,7 +38,7 @@ class Uncertainty:
         self._retry_at_ms = 0
 
     def opened(self, phantom_tail: OffsetAndEpoch | None) -> None:
-        """Note that the log is open: from now on it may be acknowledged from memory."""
+        """Record that the log is open: from now on it may be acknowledged from memory."""
         self.phantom_tail = phantom_tail
         if self.in_memory and phantom_tail is not None:
             self.memory_lost = True  # where some pages are gone others may be, and leave no trace
@@ -65,6 +65,6 @@ class Uncertainty:
                 self._retry_at_ms = now_ms + RETRY_MS
 
     def closed(self) -> None:
-        """Note that everything is on disk, whatever the durability."""
+        """Record that everything is on disk, whatever the durability."""
         if self.in_memory and not self.memory_lost:
             self.directory.clear_boot_id()

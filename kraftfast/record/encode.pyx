@@ -149,7 +149,7 @@ cdef int append_record(
 
 
 cdef inline void end_record(OpenBatch *batch, int64_t timestamp, uint8_t *end) noexcept nogil:
-    """Note that all of a record stands below ``end``."""
+    """Record that all of a record stands below ``end``."""
     batch.at = end
     if batch.count == 0:
         batch.base_timestamp = batch.max_timestamp = timestamp

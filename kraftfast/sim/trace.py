@@ -32,7 +32,7 @@ _DEFAULTS = {
 
 
 def _asker(source: Any) -> Any:
-    """Return who asked: a replica, or the host of a connection."""
+    """Return the sender of a request: a replica, or the host of a connection."""
     session = getattr(source, "session", None)
     return getattr(source, "peer_id", "a client") if session is None else session.host
 

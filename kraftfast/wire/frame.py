@@ -275,7 +275,7 @@ class FrameSplitter:
         return memoryview(self._buffer)[self._tail :]
 
     def received(self, count: int) -> None:
-        """Note that ``count`` bytes were stored at the start of :meth:`room`."""
+        """Record that ``count`` bytes were stored at the start of :meth:`room`."""
         size = len(self._buffer if self._large is None else self._large)
         assert 0 <= count <= size - self._tail, "more was received than there was room for"
         self._tail += count

@@ -33,7 +33,7 @@ class Leader:
     def likely(self, _deadline: float) -> None:
         return None
 
-    def heard(self, _leader_id: int) -> None:
+    def learn_leader(self, _leader_id: int) -> None:
         pass
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class KafkaLeader:
         part = kind.Partition(partition_index=0, leader_id=1, leader_epoch=3)
         return kind(topics=[kind.Topic(topic_name=self.topic, partitions=[part])])
 
-    def heard(self, _leader_id: int) -> None:
+    def learn_leader(self, _leader_id: int) -> None:
         pass
 
     def close(self) -> None:

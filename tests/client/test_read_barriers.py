@@ -58,7 +58,7 @@ class Way:
     def likely(self, _deadline: float) -> Replica | None:
         return self.known
 
-    def heard(self, leader_id: int) -> None:
+    def learn_leader(self, leader_id: int) -> None:
         self.told.append(leader_id)
 
     def to_leader(self, _deadline: float) -> Replica:
@@ -138,15 +138,15 @@ def test_after_a_change_of_leader_the_present_one_is_asked_over_sockets(
 def test_a_leader_that_is_not_known_here_is_looked_for() -> None:
     way = LocalWay({1: "one", 2: "two"})
     way._led = 1
-    way.heard(-1)
+    way.learn_leader(-1)
     assert way._led == 1
-    way.heard(7)
+    way.learn_leader(7)
     assert way._led is None
     cluster = Cluster([("host", 1)], "log")
     cluster.led = ("host", 1)
-    RemoteWay(cluster).heard(-1)
+    RemoteWay(cluster).learn_leader(-1)
     assert cluster.led == ("host", 1)
-    RemoteWay(cluster).heard(7)
+    RemoteWay(cluster).learn_leader(7)
     assert cluster.led is None
 
 

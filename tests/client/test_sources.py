@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kraftfast.client.admin.admin_ways import LocalWay
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.host import Host
+from kraftfast.client.local import LocalConnector
+from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import NoQuorum, OffsetOutOfRange, PeerGone, StorageError
+from kraftfast.link import unix_socket
+from kraftfast.link.ring_link import SOCKET_NAME
 from kraftfast.log.log_start import begin_at
 from tests.log.kit import Home, content, fill, snapshot
 
@@ -116,6 +122,36 @@ def test_why_no_replica_can_be_read_is_told(tmp_path: Path) -> None:
     assert str(it.value).endswith(": No such file or directory")
     with pytest.raises(NoQuorum, match="^no replica runs: there is none$"):
         Consumer({}, timeout=0.01)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[dict[int, str]]:
+    """Two directories: a replica that takes connections and does not answer, and none."""
+    directories = {id: str(tmp_path / str(id)) for id in (1, 2)}
+    (tmp_path / "1").mkdir()
+    with unix_socket.listen(f"{directories[1]}/{SOCKET_NAME}"):
+        yield directories
+
+
+def produce(directories: dict[int, str]) -> None:
+    LocalConnector(directories, 1024, 1).connect(Outcomes(), 0, time.monotonic() + 0.05)
+
+
+def ask_for_leader(directories: dict[int, str]) -> None:
+    LocalWay(directories).to_leader(time.monotonic() + 0.05)
+
+
+def consume(directories: dict[int, str]) -> None:
+    Consumer({1: directories[1]}, timeout=0.05)
+
+
+@pytest.mark.parametrize("use", [produce, ask_for_leader, consume])
+def test_a_replica_that_is_silent_is_not_told_to_be_gone(
+    silent: dict[int, str], use: Callable[[dict[int, str]], None]
+) -> None:
+    with pytest.raises(NoQuorum, match="^cannot reach the quorum: .* answer.*") as it:
+        use(silent)
+    assert "runs" not in str(it.value)
 
 
 @pytest.mark.parametrize("leads", [False, True])

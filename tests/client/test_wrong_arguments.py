@@ -50,7 +50,7 @@ NO_ADDRESSES = (
     5, None, True, [], "", "a", b"h:1", Odd(), {"h": 1}, [5], [None], [("h",)], [("h", "p")],
     [("h", -1)], [("h", 1, 2)], [(5, 5)], [b"h:1"], ["h:1", 5], "h:99999", "h:" + "9" * 5000,
 )  # fmt: skip
-NO_PATHS = (5, None, 1.5, True, [], {}, Odd(), "", b"", "a\0b")
+NO_PATHS = (5, None, 1.5, True, [], {}, Odd(), "", b"", b"quorum", "a\0b")
 
 Calls = Iterator[tuple[str, tuple[Any, ...], Callable[[Any], Any]]]
 

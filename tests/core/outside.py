@@ -38,7 +38,9 @@ class Outside:
         place = next((word for word in words if "@" in word), "0@0")
         offset, last_epoch = map(int, place.split("@"))
         voter = (
-            wording.key(said["for"], self.world.directory_ids) if "for" in said else (msg.NOBODY)
+            wording.key(said["for"], self.world.directory_ids)
+            if "for" in said
+            else (msg.NO_REPLICA)
         )
         body: msg.Request
         if kind == "slice":
@@ -101,7 +103,7 @@ class Outside:
         key = (
             wording.key(words[0], self.world.directory_ids)
             if kind in ("add", "remove")
-            else (msg.NOBODY)
+            else (msg.NO_REPLICA)
         )
         if kind == "add":
             endpoints = () if "unreachable" in words else (endpoint_of(key.id),)

@@ -36,8 +36,8 @@ def told_voter_campaigns_by_its_configuration() -> None:
 def only_voter_that_was_told_begins_a_log() -> None:
     from kraftfast.core.elections import on_vote
 
-    with in_place_of(on_vote, "hear_of_quorum", lambda *words: None):
-        with in_place_of(on_vote, "hear_of_other_disk", lambda *words: None):
+    with in_place_of(on_vote, "yield_to_quorum", lambda *words: None):
+        with in_place_of(on_vote, "supersede_if_replaced", lambda *words: None):
             history(*replaced(1), ("calm",), ("timer", 1, "ask_until_ms"), **ALONE)
 
 
@@ -101,7 +101,7 @@ OTHERS_CALL: tuple[Action, ...] = (
 def only_voter_leads_beside_the_quorum() -> None:
     from kraftfast.core.elections import on_begin_quorum_epoch
 
-    with in_place_of(on_begin_quorum_epoch, "hear_of_rival", lambda *words: None):
+    with in_place_of(on_begin_quorum_epoch, "pause_for_rival", lambda *words: None):
         goes_on(*begins_alone(), *OTHERS_CALL)
 
 

@@ -177,8 +177,8 @@ def second_change_of_the_voters_is_taken() -> None:
         state.leader.change = None
         return membership.ACCEPTED
 
-    with in_place_of(membership, "set_is_committed", lambda state: membership.ACCEPTED):
-        with in_place_of(membership, "nothing_pending", forgets_the_first):
+    with in_place_of(membership, "check_set_committed", lambda state: membership.ACCEPTED):
+        with in_place_of(membership, "check_nothing_pending", forgets_the_first):
             changes(("remove", 1, key_of(3)), ("remove", 1, key_of(2)))
 
 
@@ -193,8 +193,8 @@ def voters_are_changed_before_anything_is_committed() -> None:
 
     quorum, state = begun(dynamic=True)
     with (
-        in_place_of(membership, "nothing_pending", lambda state: membership.ACCEPTED),
-        in_place_of(membership, "set_is_committed", lambda state: membership.ACCEPTED),
+        in_place_of(membership, "check_nothing_pending", lambda state: membership.ACCEPTED),
+        in_place_of(membership, "check_set_committed", lambda state: membership.ACCEPTED),
         in_place_of(membership, "goes_on_without", lambda *words: True),
     ):
         state = quorum.apply(state, ("crash", 1, 0, 0)) or state

@@ -77,8 +77,8 @@ def timed(state: ReplicaState) -> Iterator[Any]:
     yield state.log
     yield state.current
     yield from state.barriers
-    yield state.asked_epochs
-    yield state.told_epochs
+    yield state.request_epochs
+    yield state.answer_epochs
     yield from state.peers._peers.values()
     leader = state.leader
     if leader is not None:
@@ -123,7 +123,7 @@ def rest(replica: Replica) -> None:
     state.fetch_failures = state.failover_round = 0
     if state.follower is not None:
         state.follower.downloads_refused = 0
-    state.asked_epochs.spent = state.told_epochs.spent = 0
+    state.request_epochs.spent = state.answer_epochs.spent = 0
     for each in timed(state):
         for name, rule in times_of(type(each), each):
             value = getattr(each, name)

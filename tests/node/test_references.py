@@ -83,7 +83,7 @@ class Replicas:
         )
         assert self.follower.send_fetch(request)
         self.follower.publish()
-        assert self.leader.peek() == KIND_FETCH and self.leader.fetch().opens
+        assert self.leader.peek() == KIND_FETCH and self.leader.decode_fetch().opens
         self.leader.release()
 
     def send(self, at: int, bytes_max: int = 24 * KIB) -> None:
@@ -99,7 +99,7 @@ class Replicas:
 
     def take(self) -> bool:
         """Have the follower copy what was pushed; return whether it took all of it."""
-        assert self.follower.peek() == KIND_ANSWER and self.follower.answer() is not None
+        assert self.follower.peek() == KIND_ANSWER and self.follower.decode_answer() is not None
         taken, rejected = self.follower.copy_records(self.copy, 1, Stats())
         self.follower.release()
         self.follower.publish_tail()
@@ -175,7 +175,7 @@ def test_no_reference_outlives_its_segment(replicas: Replicas) -> None:
     name = Path(replicas.homes[0].log_path) / (segment_name(0) + ".log")
     name.rename(name.with_name("recycled-1"))
     name.write_bytes(bytes(1 << 20))
-    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
+    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.decode_answer() is not None
     assert replicas.follower.copy_records(replicas.copy, 1, Stats()) == (False, True)
     name.with_name("recycled-1").rename(name)
 
@@ -274,7 +274,7 @@ class BlindFollower:
         self.pushed: int = replicas.leader.push(FetchResponse(stream=1), 0, 1 << 20, replicas.log)
         replicas.leader.publish()
         assert replicas.follower.peek() == KIND_ANSWER
-        size: int = replicas.follower.answer().records_bytes
+        size: int = replicas.follower.decode_answer().records_bytes
         if not size:
             self.release()
         return size
@@ -327,7 +327,7 @@ def test_segments_are_let_go_of(
     assert len(replicas.follower.maps) == ring_peer.MAPPED_SEGMENTS_MAX
     assert replicas.leader.push(FetchResponse(stream=1), -1, 0, replicas.log) == -1
     replicas.leader.publish()
-    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
+    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.decode_answer() is not None
     assert bool(replicas.follower.maps) == (kept_ms > 0)
     rolled = len(replicas.log.segments) - 1
     assert replicas.log.retire() == (rolled - 1 if kept_ms else rolled)
@@ -353,6 +353,6 @@ def test_a_name_and_a_number_are_used_again(replicas: Replicas, trimmed: int) ->
         append(replicas.log, batch_of_size(24 * KIB, fill=b"w"))
     assert base in bases(replicas.log)
     replicas.same_numbers = True
-    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.answer() is not None
+    assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.decode_answer() is not None
     assert replicas.follower.copy_records(replicas.copy, 1, Stats()) == (False, True)
     assert replicas.mapped[-1] == base and replicas.copy.end_offset == base

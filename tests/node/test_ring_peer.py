@@ -76,7 +76,7 @@ class Leader:
         )
         assert self.out.send(KIND_ANSWER, message)
         self.out.publish()
-        assert self.peer.peek() == KIND_ANSWER and self.peer.answer() is not None
+        assert self.peer.peek() == KIND_ANSWER and self.peer.decode_answer() is not None
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_parts_that_do_not_follow_each_other_end_the_link(
         assert leader.peer.broken is None
         head = struct.pack(ANSWER, 1, 1, 2, 0, PART, 0, 0, 0, 0, length, 0, 0, position, 0, 0)
         leader.send(head, bytes(size))
-        answer = leader.peer.answer()
+        answer = leader.peer.decode_answer()
         leader.peer.release()
         assert answer is None or answer.records_bytes == 0
     assert answer is None and leader.peer.broken is not None

@@ -255,10 +255,24 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     assert quorum_path("/quorum") == "/quorum"
 
 
-@pytest.mark.parametrize("path", [b"/quo\xffrum", "/quo\udcffrum", Path("/quo\udcffrum")])
-def test_a_directory_that_utf_8_cannot_express_is_refused(path: str | bytes | Path) -> None:
+@pytest.mark.parametrize("path", ["/quo\udcffrum", Path("/quo\udcffrum")])
+def test_a_directory_that_utf_8_cannot_express_is_refused(path: str | Path) -> None:
     """Workers are told it as JSON, before whose end the quorum would wait for them."""
     with pytest.raises(InvalidOption, match=r"cannot be '/quo\\udcffrum': it is not UTF-8"):
+        quorum_path(path)
+
+
+class BytesPath:
+    """A path of bytes, as ``os.DirEntry`` may be one."""
+
+    def __fspath__(self) -> bytes:
+        return b"/quorum"
+
+
+@pytest.mark.parametrize("path", [b"/quorum", BytesPath(), 7, None])
+def test_a_directory_of_another_type_is_refused(path: object) -> None:
+    """``connect`` refuses bytes, too: what makes a quorum and what reaches it take the same."""
+    with pytest.raises(InvalidOption, match="directory must be a str or a Path, not "):
         quorum_path(path)  # type: ignore[arg-type]
 
 

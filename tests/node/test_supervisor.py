@@ -356,13 +356,13 @@ def test_a_worker_that_says_nothing_yet_is_listened_to_later(tmp_path: Path) -> 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         worker.sock = ours
-        assert not worker.heard()
+        assert not worker.take_message()
         assert not worker.deaf
         theirs.send(msgspec.json.encode({"ready": True}))
-        assert worker.heard()
+        assert worker.take_message()
         assert worker.ready.is_set()
         theirs.close()
-        assert not worker.heard()
+        assert not worker.take_message()
         assert worker.deaf
 
 

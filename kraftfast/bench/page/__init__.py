@@ -29,7 +29,7 @@ from kraftfast.bench.page.reading import Histograms
 from kraftfast.bench.result import Result
 
 PICTURES_MAX = 120
-"""A page of more is read by nobody; what is left out is told."""
+"""More would make the page unreadable; it says what it leaves out."""
 TOLD_MAX = 50
 TITLE = "kraftfast bench report"
 

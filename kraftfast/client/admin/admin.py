@@ -1,8 +1,8 @@
 """Who votes, who leads, what version is spoken: an operator's side (KIP-853, KIP-642, KIP-584).
 
 Every call goes to the leader, again and again until its time runs out where that may help: while
-nobody leads, while another change is under way, while a new voter still catches up. A change whose
-fate was not learnt is looked for before it is asked again, so no call does a thing twice.
+there is no leader, while another change is under way, while a new voter still catches up. A change
+whose fate was not learnt is looked for before it is asked again, so no call does a thing twice.
 """
 
 from __future__ import annotations

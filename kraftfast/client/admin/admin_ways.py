@@ -9,7 +9,14 @@ from typing import Any, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import KeptConnection, Refused, ask, ask_raw, check_cluster
+from kraftfast.client.local import (
+    KeptConnection,
+    Refused,
+    add_problem,
+    ask,
+    ask_raw,
+    check_cluster,
+)
 from kraftfast.errors import (
     KraftfastError,
     MalformedFrame,
@@ -18,7 +25,6 @@ from kraftfast.errors import (
     PeerGone,
     TimedOut,
     raise_if_scarce,
-    unreached,
 )
 from kraftfast.link.hello import decode_hello
 from kraftfast.types import METADATA_TOPIC
@@ -56,8 +62,8 @@ class Way(Protocol):
         Raises PeerGone, TimedOut, UnsupportedVersion.
         """
 
-    def heard(self, leader_id: int) -> None:
-        """Note the leader that a replica names; -1: it knows none.
+    def learn_leader(self, leader_id: int) -> None:
+        """Record the leader that a replica names; -1: it knows none.
 
         That one is ``likely`` from now on.
         """
@@ -82,9 +88,9 @@ class RemoteWay:
         address = self.cluster.led
         return None if address is None else self.cluster.reach(address, deadline)
 
-    def heard(self, leader_id: int) -> None:
-        """See :meth:`Way.heard`."""
-        self.cluster.heard(leader_id)
+    def learn_leader(self, leader_id: int) -> None:
+        """See :meth:`Way.learn_leader`."""
+        self.cluster.learn_leader(leader_id)
 
     def close(self) -> None:
         """Do as :meth:`Way.close`: every question has a connection of its own."""
@@ -179,8 +185,8 @@ class LocalWay:
             self._kept = KeptConnection(directory, self.host)
         return LocalReached(directory, self._kept, self.cluster_id, self.host)
 
-    def heard(self, leader_id: int) -> None:
-        """Do as :meth:`Way.heard`; one that is not here is looked for."""
+    def learn_leader(self, leader_id: int) -> None:
+        """Do as :meth:`Way.learn_leader`; one that is not here is looked for."""
         if leader_id >= 0:
             self._led = leader_id if leader_id in self.directories else None
 
@@ -200,7 +206,7 @@ class LocalWay:
                 status = ask(directory, {"kind": "status"}, timeout, self.host)
             except (PeerGone, TimedOut) as error:
                 raise_if_scarce(error, "cannot reach the quorum")
-                problems.append(unreached(error))
+                add_problem(problems, error)
                 continue
             if status["role"] == "leader":
                 leaders.append((status["epoch"], id))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import CONNECT_TIMEOUT_S, Watch
+from kraftfast.client.local import CONNECT_TIMEOUT_S, Watch, unreached
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
@@ -37,7 +37,6 @@ from kraftfast.errors import (
     StorageError,
     TimedOut,
     raise_if_scarce,
-    unreached,
 )
 from kraftfast.log.reading.reader import LogReader
 

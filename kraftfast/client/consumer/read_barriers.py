@@ -127,7 +127,7 @@ def barrier_of(replica: Any, deadline: float, way: Way | None, host: Host) -> in
     if answer.barrier_offset < 0:
         raise UnsupportedVersion("this replica knows no read barrier")
     if way is not None:
-        way.heard(answer.barrier_leader_id)
+        way.learn_leader(answer.barrier_leader_id)
     return int(answer.barrier_offset)
 
 

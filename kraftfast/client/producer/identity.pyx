@@ -4,7 +4,7 @@ Its records are numbered without a gap: the number of a record is its ticket plu
 sequence that modulo 2^31. It outlives senders, as outcomes do: what one leader may have taken goes
 to the next with the same sequences.
 
-A leader refuses a batch where one before it is missing. After a batch that was refused for good,
+A leader refuses a batch where one before it is missing. After a batch that was finally refused,
 the others need other sequences; they get them under a higher epoch, so that no copy that is still
 on its way can be appended too. What may already be in a log from before (``doubtful_end``) gets no
 other sequence: its outcome is unknown.
@@ -26,7 +26,7 @@ cdef enum:
 
 FENCES = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-"""The leader has not what comes before, so it has not this batch either."""
+"""The leader lacks an earlier batch of the producer, so it does not have this one either."""
 
 
 cdef bint is_whole(const uint8_t *batch, int64_t size, int64_t records,
@@ -56,7 +56,7 @@ cdef class Identity:
         settings.base_sequence = <int32_t>((ticket + self.delta) & SEQUENCE_MASK)
 
     cdef bint stamped(self, const kf_batch_header *header, int64_t ticket) noexcept:
-        """Return whether a batch says already what :meth:`stamp` would have it say."""
+        """Return whether a batch carries what :meth:`stamp` would set."""
         cdef BatchSettings now
         self.stamp(&now, ticket)
         return (header.producer_id == now.producer_id
@@ -64,7 +64,7 @@ cdef class Identity:
                 and header.base_sequence == now.base_sequence)
 
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
-        """Stamp a batch that is whole already; change nothing if it says so."""
+        """Stamp a batch that was closed before and seal it again, unless it is stamped so."""
         cdef kf_batch_header header
         cdef BatchSettings now
         assert kf_batch_read_header(batch, size, &header) == KF_BATCH_OK
@@ -80,7 +80,8 @@ cdef class Identity:
     cdef bint may_be_appended(self, bint silent, bint denied, int32_t code):
         """Return whether a batch that the leader looked at may be in its log.
 
-        ``silent``: it had no answer; ``denied``: it is said not to be; ``code``: Kafka's, else.
+        ``silent``: it has no answer; ``denied``: the leader said that it is not; ``code``: else
+        Kafka's error.
         Behind a batch that was refused there is a gap, and nothing was appended; unless that batch
         was in the log already, from an earlier leader: then the next ones follow it there.
         """
@@ -89,7 +90,7 @@ cdef class Identity:
         return not denied and (code == 0 or code not in REFUSALS)
 
     cdef void doubt(self, int64_t end_ticket) noexcept:
-        """Note that tickets below this one may be in a log."""
+        """Record that tickets below this one may be in a log."""
         self.doubtful_end = max(self.doubtful_end, end_ticket)
 
     cdef void skip(self, int64_t first_ticket, int64_t end_ticket) noexcept:
@@ -98,7 +99,7 @@ cdef class Identity:
         self.spend(first_ticket)
 
     cdef void spend(self, int64_t first_ticket) noexcept:
-        """Give no more numbers in this epoch: from this ticket on there is a gap."""
+        """Use no more sequences of this epoch: there is a gap from this ticket on."""
         if not self.spent:
             self.spent, self.missing_from = True, first_ticket
 
@@ -140,7 +141,7 @@ cdef class Identity:
             self.uncertain = True
             return self.fenced
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            return UnknownOutcome("it is committed, but its offset is known no more")
+            return UnknownOutcome("it is committed, but its offset is no longer known")
         if unknown or code not in REFUSALS or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
             return None
         self.spend(first_ticket)

@@ -31,7 +31,7 @@ cdef class Latencies:
         self.events = other.events
 
     def record(self) -> Events:
-        """Note events for one reader more, until ``end`` of what this returns.
+        """Record events for one reader more, until ``end`` of what this returns.
 
         Raises OSError without memory.
         """
@@ -46,7 +46,7 @@ cdef class Latencies:
         return kf_events_now() if kf_events_on(self.events[0]) else 0
 
     def called_back(self, int64_t base_offset, int64_t records, uint64_t began_ns):
-        """Note a callback that has ended as an event, if anybody reads them."""
+        """Record a callback that has ended as an event, if events are read."""
         if began_ns and kf_events_on(self.events[0]):
             kf_events_note(self.events[0], E_CALLBACK, base_offset, <uint32_t>records, began_ns,
                            kf_events_now())

@@ -92,7 +92,7 @@ class OwnThreads:
         """Send what stays open, find a leader for what has none; False if it may sleep."""
         try:
             return self._keep_once()
-        except Exception:  # noqa: BLE001 - no memory, say; nobody else does its work
+        except Exception:  # noqa: BLE001 - no memory, say; no other thread does its work
             self._report(self._keeper)
             return True
 

@@ -113,11 +113,11 @@ cdef class RingSender(Sender):
             if found != 1:
                 break
             if m.kind == ACK and m.length == sizeof(AckMessage):
-                self.acknowledged(<const AckMessage *>m.payload)
+                self.on_ack(<const AckMessage *>m.payload)
             elif m.kind == REFUSED and m.length == sizeof(RefusedMessage):
-                self.refused(<const RefusedMessage *>m.payload)
+                self.on_refused(<const RefusedMessage *>m.payload)
             elif m.kind == NOT_LEADER and m.length == sizeof(LeaderMessage):
-                self.left(<const LeaderMessage *>m.payload)
+                self.on_not_leader(<const LeaderMessage *>m.payload)
             else:
                 self.fail(PeerGone(f"a message of kind {m.kind} from the replica"))
             kf_ring_release(self.inbox.ring)
@@ -139,7 +139,7 @@ cdef class RingSender(Sender):
                 return False
         return True
 
-    cdef int acknowledged(self, const AckMessage *m) except -1:
+    cdef int on_ack(self, const AckMessage *m) except -1:
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         cdef int64_t offset = m.base_offset, records = 0
@@ -159,8 +159,8 @@ cdef class RingSender(Sender):
                 return 0
         return self.fail(PeerGone("an acknowledgement that does not fit what was sent"))
 
-    cdef int refused(self, const RefusedMessage *m) except -1:
-        """Note batches that were refused; those before them may still wait for an answer."""
+    cdef int on_refused(self, const RefusedMessage *m) except -1:
+        """Mark batches as refused; those before them may still wait for an answer."""
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         if not self.under_way_are(first, batches):
@@ -170,7 +170,7 @@ cdef class RingSender(Sender):
             entry.state, entry.error = REFUSED_BATCH, m.error
         return 0
 
-    cdef int left(self, const LeaderMessage *m) except -1:
+    cdef int on_not_leader(self, const LeaderMessage *m) except -1:
         leader_id = m.leader_id
         self.final = True
         who = f"replica {leader_id} may" if leader_id >= 0 else "no leader is known"
@@ -187,7 +187,7 @@ cdef class RingSender(Sender):
         self.doorbell.sleep()
         return 0
 
-    cdef bint news(self) except -1:
+    cdef bint must_stay_awake(self) except -1:
         if self.wanted and kf_ring_has_room(self.out.ring, self.wanted):
             self.wanted = 0  # said once: a caller that only polls must be able to sleep
             return True
@@ -204,7 +204,7 @@ cdef class RingSender(Sender):
         return 0
 
     def replica_gone(self):
-        """Note that its process ended, or dropped this ring: what it said before still counts."""
+        """Break: its process ended, or dropped this ring. Answers that came before still count."""
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))

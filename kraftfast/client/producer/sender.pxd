@@ -43,7 +43,7 @@ cdef class Sender(Latencies):
     # ready: appends are taken; implies none of broken, gone, held, busy, leaving, no backlog.
     # busy: a thread encodes or compresses, and gives the interpreter's lock up meanwhile.
     # polling: a thread takes answers in. gone: given up or closed. held: hold() was called.
-    # leaving: only answers to what is under way are waited for, then it breaks.
+    # leaving: the replica leads no more; wait for the answers to what was sent, then break.
     cdef bint ready, busy, polling, gone, held, leaving
     cdef bint kafka_raft
     cdef public object compressor           # of batches (``compression.Compressor``), or None
@@ -76,24 +76,25 @@ cdef class Sender(Latencies):
     # code, nor do they make objects that would start a garbage collection, except to fail.
     # Memory for a batch of up to `capacity` bytes; NULL: no room now, or it failed.
     cdef uint8_t *claim(self, int64_t capacity) except? NULL
-    # The claim is not needed.
+    # Give the claimed memory back.
     cdef void abandon(self) noexcept
-    # Its first entry.size bytes are a batch: it leaves at the next publish.
+    # The first entry.size bytes claimed are a batch: the next publish sends it. Has nothing to do
+    # with the commit of records.
     cdef int commit(self, Sent *entry) except -1
     cdef int publish(self) except -1
     # Whether something came back.
     cdef bint waiting(self) noexcept nogil
-    # Take it in: set the state of batches that were answered.
+    # Receive answers: set the state of the batches that they are for.
     cdef int receive(self) except -1
     # The tickets of batch `number`, the oldest under way, are resolved: its bytes may be used for
     # others (D24).
     cdef int release(self, uint64_t number) except -1
     # Number of the first batch that the replica never looked at, and never will.
     cdef uint64_t untouched(self)
-    # Say that this process sleeps; what else epoll has to watch for.
+    # Show the other side that this process sleeps; set what else epoll watches for.
     cdef int announce_sleep(self) except -1
-    # Whether a sleep is out of place.
-    cdef bint news(self) except -1
+    # Whether something came, or found room, since the sleep was announced (R12).
+    cdef bint must_stay_awake(self) except -1
     # Something that epoll watches is ready.
     cdef int attend_to(self, int fd, int events) except -1
     cdef int close_files(self) except -1
@@ -119,7 +120,7 @@ cdef class Sender(Latencies):
                      int64_t timestamp, bint stamped) except -2
     cdef int settle(self) except -1
     cdef int nudge(self) except -1
-    cdef int leave(self) except -1
+    cdef int end_use(self) except -1
     cdef int hand_over(self) except -1
     cdef object failure_of(self, Sent *entry)
     cdef int64_t close_open(self) noexcept

@@ -1,4 +1,4 @@
-"""The hot half of a producer: records go into an open batch, batches to the leader, answers come.
+"""The hot half of a producer: encode records into a batch, send batches, and resolve tickets.
 
 A :class:`Sender` is one way to one leader: ``ring_sender`` over shared memory, ``socket_sender``
 over TCP. A batch leaves when it is full, when it is sealed, or when nothing else is under way
@@ -91,7 +91,7 @@ cdef class Sender:
         return 0
 
     cdef void review(self) noexcept:
-        """Work ``ready`` out again."""
+        """Compute ``ready`` from what it depends on."""
         self.ready = self.broken is None and not (
             self.gone or self.held or self.busy or self.leaving or self.backlog)
 
@@ -112,16 +112,16 @@ cdef class Sender:
     cdef int receive(self) except -1: raise NotImplementedError
     cdef int release(self, uint64_t number) except -1: return 0
     cdef uint64_t untouched(self): raise NotImplementedError
-    cdef bint news(self) except -1: return self.waiting()
+    cdef bint must_stay_awake(self) except -1: return self.waiting()
     cdef int announce_sleep(self) except -1: raise NotImplementedError
     cdef int attend_to(self, int fd, int events) except -1: raise NotImplementedError
     cdef int close_files(self) except -1: raise NotImplementedError
 
     def woke_up(self):
-        """Note that the other side need not wake this one any longer."""
+        """Show the other side that it need not wake this process."""
 
     def want_room(self):
-        """Be woken when there is room again; for senders whose room is not that of their window."""
+        """Have the other side wake this process once there is room; a socket needs no such wake."""
 
     # --- handing over -----------------------------------------------------------------------------
 
@@ -482,7 +482,7 @@ cdef class Sender:
         """Let go of the connection; what is under way stays without an answer."""
         self.ready, self.gone = False, True
         if self.users:
-            self.nudge()  # the last one that leaves closes
+            self.nudge()  # the last of them closes the descriptors
         elif self.wake_fd >= 0:
             self.close_files()
 
@@ -564,15 +564,15 @@ cdef class Sender:
         return self.epoll.fileno()
 
     def going_to_sleep(self) -> bool:
-        """Announce it, then look again (R12): False if there is news and sleep is out of place."""
+        """Announce the sleep, then look again (R12); False if there is something to take in."""
         if self.gone:
             return True
         self.users += 1
         try:
             self.announce_sleep()
-            return not self.news()
+            return not self.must_stay_awake()
         finally:
-            self.leave()
+            self.end_use()
 
     def attend(self, events=None):
         """Take in whatever is ready, without waiting. ``events``: of the epoll, if it was asked."""
@@ -583,11 +583,11 @@ cdef class Sender:
             for fd, flags in (self.epoll.poll(0) if events is None else events):
                 self.attend_to(fd, flags)
         finally:
-            self.leave()
+            self.end_use()
         self.poll()
 
     def sleep(self, double timeout_s, int64_t ticket):
-        """Sleep until there is news, or ``ticket`` is resolved; then take it in."""
+        """Sleep until there is something to take in, or ``ticket`` is resolved; take it in."""
         events = ()
         if self.gone:
             return
@@ -597,7 +597,7 @@ cdef class Sender:
                 events = self.epoll.poll(timeout_s)
         finally:
             self.woke_up()
-            self.leave()
+            self.end_use()
         self.attend(events)
 
     cdef int nudge(self) except -1:
@@ -607,8 +607,8 @@ cdef class Sender:
             return 0
         return 0 if write(self.wake_fd, &one, sizeof(one)) else 0  # full of wake-ups: as good
 
-    cdef int leave(self) except -1:
-        """Note that a thread does not use descriptors any longer."""
+    cdef int end_use(self) except -1:
+        """End a use of the descriptors; the last one closes those of a sender that is gone."""
         self.users -= 1
         if self.gone and not self.users and self.wake_fd >= 0:
             self.close_files()

@@ -242,7 +242,7 @@ cdef class SocketSender(Sender):
             try:
                 self.splitter.received(count)
                 while not self.gone and (frame := self.splitter.next_frame()) is not None:
-                    self.answered(frame)
+                    self.on_response(frame)
             except (MalformedFrame, UnsupportedVersion) as error:
                 self.deaf = True
                 self.fail(PeerGone(f"the leader sends what is no answer: {error}"))
@@ -258,8 +258,8 @@ cdef class SocketSender(Sender):
             self.fail(self.last_word)
         return 0
 
-    cdef int answered(self, frame) except -1:
-        """Return the answer to the oldest request that has none. Raises MalformedFrame."""
+    cdef int on_response(self, frame) except -1:
+        """Set the state of the oldest batch without an answer. Raises MalformedFrame."""
         cdef Sent *entry
         cdef uint64_t number = self.answer_number
         if number == self.send_number:  # R8: its buffer is still being sent
@@ -288,7 +288,7 @@ cdef class SocketSender(Sender):
         return 0
 
     cdef int leave_after_answers(self, int32_t leader_id) except -1:
-        """Send nothing more: it does not lead; but its answers to the rest count."""
+        """Send nothing more: the replica does not lead. Its answers to the rest still count."""
         if self.leaving:
             return 0
         self.leaving = True

@@ -2,5 +2,6 @@
 
 One file for each role that only asks or waits (``unattached``, ``prospective``, ``candidate``,
 ``resigned``), one ``on_...`` file for each message; ``campaigning`` asks for votes. ``doubt``,
-``leader_identity`` and ``superseded`` decide who may neither ask nor be followed (D10, D23).
+``leader_identity`` and ``superseded`` decide which replica may neither
+campaign nor be followed (D10, D23).
 """

@@ -1,4 +1,4 @@
-"""Candidate: asks for votes in an epoch of its own; the own one is written meanwhile (D5)."""
+"""Candidate: asks for votes in an epoch that it began with its own vote (D5)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from kraftfast.core.roles import Role
 
 
 class Candidate(Struct, eq=False):
-    """A voter in an election. Votes never flip; a lost one waits out its timer, or less if it was
-    lost because a voter is known dead.
+    """A voter in an election. Votes never flip.
+
+    A candidate that lost waits for its timer, which is shortened if it lost because a voter is
+    known dead (``campaigning.is_split``).
 
     Invariant: the log it asks with must be on its disk (D21), and must not change meanwhile.
     """
@@ -19,8 +21,8 @@ class Candidate(Struct, eq=False):
 
     election: Election
     election_deadline_ms: int  # back to prospective then
-    shortened: bool = False  # it is, once the votes were split
+    shortened: bool = False  # the deadline was, because the votes were split
 
     def grants_pre_vote(self) -> bool:
-        """Return True: a better log may run beside it."""
+        """Return True: a replica with a longer log may campaign at the same time."""
         return True

@@ -5,10 +5,10 @@ gone out (a *phantom tail*); or a ``durability=memory`` replica lost its memory.
 neither campaigns in the ordinary way nor helps elect a log that may be shorter than what it
 acknowledged (I21), until it has fetched that again.
 
-If every replica were in that state, nobody would ever lead. So there are *unanimous* elections:
-the sender tells so, asks every voter, and leads only if all of them grant. The longest log of all
-voters wins then, which no acknowledged record can be missing from unless it is lost everywhere;
-the winner reports the possible loss.
+If every replica were in that state, none could ever lead. So there are *unanimous* elections: the
+sender marks its requests as such, asks every voter, and leads only if all of them grant. The
+longest log of all voters wins then, which no acknowledged record can be missing from unless it is
+lost everywhere; the winner reports the possible loss.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Doubt(Struct, eq=False):
                 self.phantom_tail = None
 
     def refetched(self, log: LogView, high_watermark: int) -> None:
-        """Note that a leader's records are on disk here up to the log's durable end, which may be
+        """Record that a leader's records are on disk here up to the log's durable end, which may be
         enough.
 
         ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
@@ -74,7 +74,7 @@ class Doubt(Struct, eq=False):
         return refused or self.exists()
 
     def led_out(self) -> None:
-        """Note that every voter agreed that this replica's log is the longest of all."""
+        """Record that every voter agreed that this replica's log is the longest of all."""
         self.phantom_tail = None
         self.memory_lost = False
         self.possible_loss = True

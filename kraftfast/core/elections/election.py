@@ -25,7 +25,7 @@ class Election:
         self.adopt(voters, local)  # voter_ids; needed: how many votes win; _own: the own vote
 
     def record(self, voter_id: int, granted: bool, without_log: bool = False) -> bool:
-        """Note a vote; False if it does not count: of no voter, or a real vote that flips."""
+        """Count a vote; False if it does not count: not of a voter, or a real vote that flips."""
         if voter_id not in self.voter_ids or voter_id == self._local_id:
             return False
         mine, other = (self.granted, self.rejected) if granted else (self.rejected, self.granted)
@@ -41,7 +41,7 @@ class Election:
         return True
 
     def adopt(self, voters: VoterSet, local: ReplicaKey) -> None:
-        """Another voter set is in force: its members' votes count, and its majority wins."""
+        """Count by this voter set from now on: only its members vote, and its majority wins."""
         self.voter_ids = voters.ids
         self._own = {local.id} if voters.is_voter(local) else set()
         self.granted = (self.granted & set(voters.ids)) - {local.id} | self._own
@@ -50,7 +50,7 @@ class Election:
         self.needed = len(voters) if self.unanimous else voters.majority
 
     def ask_again(self) -> None:
-        """Forget the answers of the others: to be asked once more. For pre-votes alone."""
+        """Forget the answers of the others, so that they are asked again; for pre-votes only."""
         assert self.may_flip, "a real vote is given once"
         self.granted = set(self._own)
         self.rejected = set()
@@ -68,7 +68,7 @@ class Election:
         return len(self.voter_ids) - len(self.rejected) - without < self.needed
 
     def unrecorded(self) -> tuple[int, ...]:
-        """Return the voters who have not answered."""
+        """Return the voters that have not answered."""
         return tuple(
             id
             for id in self.voter_ids

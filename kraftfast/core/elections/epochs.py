@@ -1,7 +1,7 @@
 """Which messages may move this replica to a higher epoch, and how far.
 
-Nobody is authenticated yet, and there are only 2^31 epochs: a stranger that could move them at will
-would use them up, which ends the quorum. So a Vote does not move the epoch while a leader is heard
+There is no authentication yet, and only 2^31 epochs: a stranger that could move them at will
+would use them up, which ends the quorum. So a Vote does not move the epoch beside a live leader
 (Ongaro's dissertation, 4.2.3), and messages move it by a burst and then by a few a second.
 
 Requests come from anyone, answers only from peers that were asked. So an answer may move the epoch
@@ -55,7 +55,7 @@ def request_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
     """Return whether a request asks for more epochs than requests may move this replica now."""
     if epoch <= state.epoch:
         return False
-    allowed = state.asked_epochs.allows(epoch - state.epoch, now_ms)
+    allowed = state.request_epochs.allows(epoch - state.epoch, now_ms)
     return epoch > limits.EPOCH_MAX or not allowed
 
 
@@ -65,7 +65,7 @@ def answer_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
         return False
     if epoch > limits.EPOCH_MAX:
         return True
-    return not has_no_record(state) and not state.told_epochs.allows(epoch - state.epoch, now_ms)
+    return not has_no_record(state) and not state.answer_epochs.allows(epoch - state.epoch, now_ms)
 
 
 def has_no_record(state: ReplicaState) -> bool:
@@ -73,7 +73,7 @@ def has_no_record(state: ReplicaState) -> bool:
     return state.log.end_offset == 0
 
 
-def hears_leader(state: ReplicaState, now_ms: int) -> bool:
+def has_live_leader(state: ReplicaState, now_ms: int) -> bool:
     """Return whether this replica leads, or fetched from its leader within the fetch timeout."""
     follower = state.follower
     if follower is None:
@@ -92,7 +92,7 @@ def follows_leader(state: ReplicaState, now_ms: int) -> bool:
 def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
     """Return whether the voter set in force, or any that this replica has, names this replica.
 
-    Without a voter set, everybody is taken for a voter.
+    Without a voter set, every replica counts as known.
     """
     return not state.voters or state.voters.is_voter(key) or state.history.ever_named(key)
 
@@ -100,14 +100,14 @@ def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
 def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     """Return whether a standard Vote of a higher epoch is refused without moving the epoch.
 
-    A peer that supports pre-vote must have won its pre-votes first, which it cannot while a leader
-    is heard: so its Vote is refused then. Kafka 3.9 has no pre-vote: Votes of its voters are
+    A peer that supports pre-vote must have won its pre-votes first, which it cannot beside a live
+    leader: so its Vote is refused then. Kafka 3.9 has no pre-vote: Votes of its voters are
     judged. A replica that no voter set here names may be a voter of a later set, but is refused
     while there is a leader.
     """
     if not is_known(state, request.replica):
         return follows_leader(state, now_ms)
-    return request.speaks_pre_vote and hears_leader(state, now_ms)
+    return request.speaks_pre_vote and has_live_leader(state, now_ms)
 
 
 def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) -> bool:

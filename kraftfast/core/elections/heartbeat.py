@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch goes out: voters who do not fetch are told who leads (KIP-595)."""
+"""Send BeginQuorumEpoch to voters that do not fetch from this leader (KIP-595)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from kraftfast.core.state import ReplicaState
 
 
 def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
-    """Tell one voter; that this replica leads need not be on its disk yet, as nothing was appended.
+    """Send BeginQuorumEpoch to one voter; return its correlation id.
 
-    Returns the correlation, or 0 if it has not answered the last time yet."""
+    Return 0, and send nothing, while another request to it is in flight or it is backed off from.
+    The first one of an epoch may leave before ``quorum-state`` names this leader: no record of the
+    epoch exists then (``election_first`` in ``core/effects.py``).
+    """
     if not state.peers.is_ready(voter_id, now_ms):
         return 0
     request = BeginQuorumEpochRequest(

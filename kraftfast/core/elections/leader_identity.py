@@ -15,7 +15,7 @@ from kraftfast.core.elections.resigned import Resigned
 from kraftfast.core.elections.superseded import (
     is_superseded,
     knows_committed_voters,
-    told_of_superseded,
+    superseded_warning,
 )
 from kraftfast.core.messages import (
     UNSAID,
@@ -90,9 +90,9 @@ def is_unconfirmed(state: ReplicaState) -> bool:
 def another_made_epoch(state: ReplicaState) -> bool:
     """Return whether the present epoch is not this replica's own, as an only voter's must be.
 
-    Its quorum-state names itself, as candidate or leader. One that names nobody in the epoch of the
-    log's last record was lost. A log proves nothing: it may be fetched from voters that it does not
-    reach to.
+    Its quorum-state names itself, as candidate or leader. One that names no replica in the epoch of
+    the log's last record was lost. A log proves nothing: it may have been fetched from voters whose
+    record it does not reach.
     """
     if state.epoch == 0 or not is_unconfirmed(state):
         return False
@@ -115,7 +115,7 @@ def listening_ms(state: ReplicaState) -> int:
     return config.fetch_timeout_ms + 2 * config.election_timeout_ms
 
 
-def hear_of_quorum(
+def yield_to_quorum(
     state: ReplicaState,
     request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
     sender_id: int,
@@ -140,12 +140,12 @@ def hear_of_quorum(
             state.to_resigned(now_ms)
         state.displaced = True
     else:
-        state.asked_epochs.spend(epoch - state.epoch, now_ms)
+        state.request_epochs.spend(epoch - state.epoch, now_ms)
         state.to_unattached(epoch, NO_NODE, now_ms)
     state.poll_due = True
 
 
-def hear_of_rival(
+def pause_for_rival(
     state: ReplicaState,
     request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
     now_ms: int,
@@ -153,7 +153,7 @@ def hear_of_rival(
     """Stop leading while a quorum of this cluster calls this id with another directory (D23).
 
     The only voter, with a log of its own, cannot know which of the two is the cluster. What it goes
-    on acknowledging would be lost if it is the other. It leads again once the other is not heard.
+    on acknowledging would be lost if it is the other. It leads again once that stops.
     """
     if not isinstance(request, BeginQuorumEpochRequest) or not begun_alone(state):
         return
@@ -161,7 +161,7 @@ def hear_of_rival(
         return
     if request.voter.directory_id in (ZERO_UUID, state.local.directory_id):
         return
-    warn(state, told_of_rival(state, request.epoch, request.leader_id))
+    warn(state, rival_warning(state, request.epoch, request.leader_id))
     if state.leader is not None:
         state.to_resigned(now_ms)
     if isinstance(state.current, Resigned):
@@ -178,13 +178,13 @@ def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: Leader
     if begun_alone(state):
         follows = has_voted_for(state, epoch, leader_id) or is_same_set(state, identity)
         if not follows:
-            warn(state, told_of_rival(state, epoch, leader_id))
+            warn(state, rival_warning(state, epoch, leader_id))
         return follows
     if directory_id == ZERO_UUID or may_be_voter(state, leader_id, directory_id):
         return True
     follows = shows_later_set(state, leader_id, identity)
     if not follows:
-        warn(state, told_of_stranger(state, epoch, leader_id, directory_id))
+        warn(state, stranger_warning(state, epoch, leader_id, directory_id))
     return follows
 
 
@@ -266,10 +266,10 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
     return not shows_later_set(state, request.replica.id, identity)
 
 
-def told_of_displacement(state: ReplicaState) -> str:
+def displacement_warning(state: ReplicaState) -> str:
     """Return the warning of a configured voter that must not lead."""
     if is_superseded(state) and not is_unconfirmed(state):
-        return told_of_superseded(state)
+        return superseded_warning(state)
     others = f"reached epoch {state.epoch}" if state.epoch else "has a quorum"
     who = f", as replica {state.displaced_by} says" if state.displaced_by != NO_NODE else ""
     told = f"this replica is configured as the only voter, but its cluster {others} without it{who}"
@@ -287,7 +287,7 @@ def told_of_displacement(state: ReplicaState) -> str:
     )
 
 
-def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
+def rival_warning(state: ReplicaState, epoch: int, leader_id: int) -> str:
     """Return the warning of an only voter that another replica claims to lead."""
     return (
         f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
@@ -298,7 +298,7 @@ def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
     )
 
 
-def told_of_stranger(state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes) -> str:
+def stranger_warning(state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes) -> str:
     """Return the warning about a leader that the voter set does not name."""
     entry = state.voters.get(leader_id)
     here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"

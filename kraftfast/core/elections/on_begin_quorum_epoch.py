@@ -5,12 +5,12 @@ from __future__ import annotations
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.elections.epochs import is_stranger_beside_leader, request_goes_too_far
 from kraftfast.core.elections.leader_identity import (
-    hear_of_quorum,
-    hear_of_rival,
     identity_of_leader,
     may_follow,
+    pause_for_rival,
+    yield_to_quorum,
 )
-from kraftfast.core.elections.superseded import hear_of_other_disk
+from kraftfast.core.elections.superseded import supersede_if_replaced
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
@@ -26,7 +26,8 @@ from kraftfast.types import NO_NODE
 def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Follow the sender even if it is not in the local voter set, which may be stale.
 
-    But not beside a leader that this replica follows, nor too many epochs ahead (``epochs``).
+    A sender outside every known set is refused while this replica follows another leader, and one
+    that is too many epochs ahead is refused, too (``epochs``).
     Kafka's process ends on a second leader of an epoch; here the sender is told INVALID_REQUEST.
     """
     request = event.request
@@ -37,26 +38,26 @@ def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: i
         peer.ended = False  # it has just sent this
     follow(state, request, now_ms)
     if is_addressed_here(state, request.voter):
-        answer(state, event, ErrorCode.NONE)
+        reply(state, event, ErrorCode.NONE)
     else:
-        answer(state, event, ErrorCode.INVALID_VOTER_KEY)
+        reply(state, event, ErrorCode.INVALID_VOTER_KEY)
 
 
 def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
-    """Answer what is wrong with a BeginQuorumEpoch or EndQuorumEpoch, if anything is."""
+    """Refuse a BeginQuorumEpoch or EndQuorumEpoch that is invalid; return whether it was."""
     request = event.request
     error = top_level_error(state, request)
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, QuorumEpochResponse(error=error)))
         return True
     if request.leader_id not in (NO_NODE, state.local.id):
-        hear_of_other_disk(state, request, now_ms)  # D23
+        supersede_if_replaced(state, request, now_ms)  # D23
     error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
         if request.leader_id not in (NO_NODE, state.local.id):
-            hear_of_quorum(state, request, request.leader_id, now_ms)  # D23
-            hear_of_rival(state, request, now_ms)
-        answer(state, event, error)
+            yield_to_quorum(state, request, request.leader_id, now_ms)  # D23
+            pause_for_rival(state, request, now_ms)
+        reply(state, event, error)
         return True
     return False
 
@@ -81,14 +82,14 @@ def invalid(
 def follow(
     state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> None:
-    """Move as the request tells."""
-    state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
+    """Adopt epoch and leader of the request."""
+    state.request_epochs.spend(request.epoch - state.epoch, now_ms)
     told, identity = request.leader_endpoints, request.leader_identity
     state.learn(request.epoch, request.leader_id, told, now_ms, identity, told_there=True)
 
 
-def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
-    """Answer with who leads now."""
+def reply(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+    """Reply with the leader and the epoch that this replica knows now."""
     response = QuorumEpochResponse(
         partition_error=error,
         leader_id=state.leader_id,

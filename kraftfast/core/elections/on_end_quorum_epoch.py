@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.core.elections.on_begin_quorum_epoch import answer, follow, refused
+from kraftfast.core.elections.on_begin_quorum_epoch import follow, refused, reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import EndQuorumEpochRequest
 from kraftfast.core.state import ReplicaState
@@ -18,9 +18,9 @@ def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int
     follow(state, request, now_ms)
     if state.follower is not None and state.leader_id == request.leader_id:
         state.follower.fetch_deadline_ms = now_ms + backoff_ms(state, request)
-        state.follower.has_fetched = False  # nobody to shield: pre-votes of others are granted
+        state.follower.has_fetched = False  # the leader resigned: grant pre-votes
         state.poll_due = True
-    answer(state, event, ErrorCode.NONE)
+    reply(state, event, ErrorCode.NONE)
 
 
 def backoff_ms(state: ReplicaState, request: EndQuorumEpochRequest) -> int:

@@ -11,7 +11,10 @@ from kraftfast.errors import ErrorCode
 
 
 def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """Tell a voter that knows of the resignation no more; take anything else as news."""
+    """Count the answer: of a leader for its read barriers, of a resigned one as acknowledged.
+
+    Whatever else it says of epoch and leader is learnt first.
+    """
     outcome = learn_from(state, event.peer_id, event.response, now_ms)
     if outcome is not Outcome.PROCEED:
         return
@@ -19,7 +22,7 @@ def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_m
         state.peers.back_off(event.peer_id, now_ms)
         foreign = event.response.partition_error is ErrorCode.INVALID_VOTER_KEY
         if foreign and state.leader is not None:
-            state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
+            state.leader.count_as_silent(event.peer_id, now_ms, state.config.fetch_timeout_ms)
     elif state.leader is not None:
         on_confirmed(state, state.leader, event)
     elif isinstance(state.current, Resigned):

@@ -24,7 +24,7 @@ def on_resign_requested(state: ReplicaState, event: ResignRequested, now_ms: int
 
 
 def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms: int) -> None:
-    """End at once if nobody depends on this replica, else hand over first, up to a time-out."""
+    """End at once if no replica depends on this one, else hand over first, up to a time-out."""
     if state.shutting_down:
         return
     state.shutting_down = True

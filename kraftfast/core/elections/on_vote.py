@@ -2,7 +2,7 @@
 
 The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures, since
 nothing that a stranger sends may end a process: a pre-vote never moves the epoch; a Vote moves it
-only so far (``epochs``), and not while a leader is heard, unless the sender knows no pre-vote; a
+only so far (``epochs``), and not beside a live leader, unless the sender knows no pre-vote; a
 Vote from outside every known voter set moves it only if it is granted.
 """
 
@@ -11,12 +11,16 @@ from __future__ import annotations
 from kraftfast import limits
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.elections.epochs import is_known, is_shielded, request_goes_too_far
-from kraftfast.core.elections.leader_identity import hear_of_quorum, identity_of_leader, is_impostor
+from kraftfast.core.elections.leader_identity import (
+    identity_of_leader,
+    is_impostor,
+    yield_to_quorum,
+)
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.superseded import (
     asks_by_configuration,
-    hear_of_other_disk,
     knows_committed_voters,
+    supersede_if_replaced,
 )
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
@@ -29,18 +33,18 @@ from kraftfast.types import NO_NODE, ZERO_UUID
 
 
 def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Answer it; a granted vote is on disk before the answer leaves (D5, I10)."""
+    """Grant or reject it; a granted vote is on disk before the answer leaves (D5, I10)."""
     request = event.request
     error = top_level_error(state, request)
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, VoteResponse(error=error)))
         return
-    hear_of_other_disk(state, request, now_ms)  # D23
+    supersede_if_replaced(state, request, now_ms)  # D23
     if request.replica.id != state.leader_id:  # L4: a leader that was restarted leads no more
         state.peers.note_life(request.replica.id)
     error = invalid(state, request, now_ms)
     if shows_quorum(state, request):
-        hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
+        yield_to_quorum(state, request, request.replica.id, now_ms)  # D23
     if error is not ErrorCode.NONE:
         refuse(state, event, error)
     elif request.pre_vote:
@@ -71,7 +75,7 @@ def invalid(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode
 
 
 def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
-    """Answer with an error and who leads."""
+    """Reply with an error, the epoch and the leader."""
     response = VoteResponse(
         partition_error=error,
         leader_id=state.leader_id,
@@ -123,7 +127,7 @@ def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
 
 
 def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
-    """Return whether this follower has heard nothing for the fetch timeout, or its leader is dead.
+    """Return whether the fetch timeout of this follower expired, or its leader is known dead.
 
     Witnesses never campaign, and observers have no timer but may be voters by a later set: both
     must grant here, or no leader may be elected.
@@ -137,7 +141,7 @@ def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
 
 
 def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Judge by the present role, without moving.
+    """Grant or reject a pre-vote by the present role; epoch and role do not change.
 
     To a sender of a higher epoch the answer says what Kafka's would, "no leader in your epoch":
     else it would be dropped as one of the past.
@@ -196,7 +200,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         granted = here and state.local.id >= 0 and is_long_enough(state, request)
         if granted or is_known(state, request.replica):
             vote = request.replica if granted else None
-            state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
+            state.request_epochs.spend(request.epoch - state.epoch, now_ms)
             state.to_unattached(request.epoch, NO_NODE, now_ms, vote)
     if not here:
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
@@ -219,7 +223,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
 
 
 def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -> None:
-    """Refuse a vote without moving to its epoch: a leader is heard (dissertation, 4.2.3).
+    """Refuse a vote without moving to its epoch: there is a live leader (dissertation, 4.2.3).
 
     As to a pre-vote, the answer is of the sender's epoch, so that it counts there. A voter that
     really is ahead moves the leader when it answers that one's BeginQuorumEpoch.

@@ -1,11 +1,11 @@
-"""The answer to a Vote or pre-vote arrives, or it is known that none will come."""
+"""The answer to a Vote or pre-vote arrives, or the peer does not support that version."""
 
 from __future__ import annotations
 
 from kraftfast.core.elections.campaigning import become_candidate, decide, stand_down
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.prospective import Prospective
-from kraftfast.core.elections.superseded import hear_of_voters
+from kraftfast.core.elections.superseded import supersede_if_committed
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.messages import VoteResponse
 from kraftfast.core.responses import Outcome, learn_from
@@ -20,7 +20,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
     if response.error is ErrorCode.UNSUPPORTED_VERSION:
         on_vote_unsupported(state, event.peer_id, now_ms)
         return
-    hear_of_voters(state, response.voters_committed, now_ms)  # D23
+    supersede_if_committed(state, response.voters_committed, now_ms)  # D23
     outcome = learn_from(state, event.peer_id, response, now_ms)
     current = state.current
     if outcome is not Outcome.PROCEED or not isinstance(current, Prospective | Candidate):
@@ -38,9 +38,9 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 
 
 def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
-    """Campaign at once without a pre-vote, which a peer does not know (KIP-996).
+    """Campaign at once without pre-votes, because a peer does not support them (KIP-996).
 
-    But not on mere news of the leader's death: then the timers decide.
+    A failover campaign stands down instead: without pre-votes only a timer may depose a leader.
     """
     state.peers.peer(peer_id).pre_vote = False
     state.peers.back_off(peer_id, now_ms)

@@ -9,7 +9,7 @@ from kraftfast.core.roles import Role
 
 
 class Prospective(Struct, eq=False):
-    """A voter that asks whether it could win. Nothing of it is on disk but a vote it may grant.
+    """A voter that asks whether it could win. It writes nothing to disk but a vote that it grants.
 
     Invariants: pre-votes go out at ``campaign_at_ms`` and not before, and decide nothing before;
     answers may change.
@@ -21,10 +21,11 @@ class Prospective(Struct, eq=False):
     election_deadline_ms: int  # lost if undecided by then (L4)
     campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
     failover: bool  # the leader is known dead; no timer expired
-    skips_pre_votes: bool = False  # a voter knows none: campaign as soon as the log is on disk
+    # a voter does not support pre-vote: campaign as soon as the log is on disk
+    skips_pre_votes: bool = False
 
     def grants_pre_vote(self) -> bool:
-        """Neither a vote given nor a leader known stands against a pre-vote."""
+        """Return True: a vote given, or a known leader, does not prevent a pre-vote."""
         return True
 
     def may_campaign(self) -> bool:

@@ -5,7 +5,7 @@ be given an old configuration all the same; if a majority of that configuration 
 they could elect one of them beside the cluster, and acknowledge what no log of the cluster has. So
 a replica that learns of a committed voters record before it has any in its own log neither
 campaigns by its configuration nor votes for one that counts by a configuration. ``quorum-state``
-keeps that. It is not in the way of a voter that only lags behind: who has the record may lead, and
+keeps that. A voter that only lags behind is not kept from voting: a candidate that has the record
 gets its vote.
 
 The rule holds with durability=memory, too: a voters record is acknowledged from disk alone
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def is_superseded(state: ReplicaState) -> bool:
-    """Return whether the voters in force here are none that count."""
+    """Return whether the voters in force here no longer count."""
     return state.superseded and state.history.latest_offset == NO_OFFSET
 
 
@@ -48,19 +48,22 @@ def knows_committed_voters(state: ReplicaState) -> bool:
     return False
 
 
-def hear_of_voters(state: ReplicaState, committed: bool, now_ms: int) -> None:
-    """Take what an answer says: its sender, or the leader that it names, has committed voters."""
+def supersede_if_committed(state: ReplicaState, committed: bool, now_ms: int) -> None:
+    """Supersede this replica's configuration if an answer says that voters are committed."""
     if committed and may_be_superseded(state):
         supersede(state, now_ms)
 
 
-def hear_of_other_disk(
+def supersede_if_replaced(
     state: ReplicaState,
     request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
     now_ms: int,
 ) -> None:
-    """Take it, without a log, if a leader of the cluster calls this id with another directory, or a
-    candidate that has voters in its log. Who does not name the cluster shows nothing."""
+    """Supersede the configuration of a replica without a log whose disk was replaced.
+
+    A leader of this cluster shows that, or a candidate with voters in its log, if its request calls
+    this id with another directory. A request that does not name the cluster shows nothing.
+    """
     if isinstance(request, EndQuorumEpochRequest) or request.cluster_id is None:
         return
     if isinstance(request, VoteRequest) and request.voters_at.offset < 0:
@@ -80,7 +83,7 @@ def may_be_superseded(state: ReplicaState) -> bool:
 
 
 def supersede(state: ReplicaState, now_ms: int) -> None:
-    """Have it written, and stop what was begun by the configuration."""
+    """Persist that the configuration no longer counts; stop leading or campaigning by it."""
     state.superseded = True
     state.persist(state.epoch, state.leader_id, state.voted)
     if state.leader is not None:  # whose first record waits for room
@@ -102,7 +105,7 @@ def asks_by_configuration(state: ReplicaState, request: VoteRequest) -> bool:
     return request.voters_at.offset < 0
 
 
-def told_of_superseded(state: ReplicaState) -> str:
+def superseded_warning(state: ReplicaState) -> str:
     """Return the warning of a replica that finds no leader, and must not elect one."""
     known = "" if state.leader_id == NO_NODE else f" under leader {state.leader_id}"
     return (

@@ -1,4 +1,4 @@
-"""A leader hands over to a voter of somebody's choice, once that one has all of the log.
+"""A leader hands over to a chosen voter, once that voter has all of the log.
 
 Kafka's leaders only hand over when they resign; ``kraftfast quorum transfer`` and reassignments
 that remove the leader choose. Appends wait meanwhile, so that the successor can catch up.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Reply
 from kraftfast.core.events import TransferRequested
-from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, leads
+from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, check_leads
 from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
 from kraftfast.core.replication.serving import request_drain
@@ -33,7 +33,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
 
 def refusal(state: ReplicaState, target_id: int) -> Refusal:
     """Return the error and message if the request must be refused."""
-    found = leads(state)
+    found = check_leads(state)
     if found is not ACCEPTED:
         return found
     leader = state.leader

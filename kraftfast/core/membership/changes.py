@@ -1,5 +1,8 @@
 """What all changes of the voter set have in common at the leader: when, how, and until when.
 
+Each ``check_...`` returns ``ACCEPTED`` or why the change is refused; compare with ``is``, both are
+true.
+
 Kafka's ``AddVoterHandler``, ``RemoveVoterHandler``, ``UpdateVoterHandler`` and
 ``LeaderState.maybeAppendUpgradedKRaftVersion``.
 """
@@ -23,8 +26,8 @@ Refusal = tuple[ErrorCode, str]
 ACCEPTED: Refusal = (NONE, "")
 
 
-def of_this_cluster(state: ReplicaState, cluster_id: str | None) -> Refusal:
-    """Return the refusal of a request that names another cluster; it need not name one."""
+def check_cluster_id(state: ReplicaState, cluster_id: str | None) -> Refusal:
+    """Refuse a request that names another cluster; it need not name one."""
     if None not in (cluster_id, state.cluster_id) and cluster_id != state.cluster_id:
         return (
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -33,8 +36,8 @@ def of_this_cluster(state: ReplicaState, cluster_id: str | None) -> Refusal:
     return ACCEPTED
 
 
-def leads(state: ReplicaState) -> Refusal:
-    """Only the leader changes anything."""
+def check_leads(state: ReplicaState) -> Refusal:
+    """Refuse a request at a replica that does not lead, or is shutting down."""
     if state.leader is None:
         known = f"ask {state.leader_id}" if state.leader_id >= 0 else "no leader is known"
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this replica does not lead: {known}"
@@ -43,16 +46,16 @@ def leads(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def has_default_listener(state: ReplicaState, endpoints: tuple[Endpoint, ...]) -> Refusal:
-    """Return whether the voter can be reached the way the leader reaches voters."""
+def check_default_listener(state: ReplicaState, endpoints: tuple[Endpoint, ...]) -> Refusal:
+    """Refuse a voter without an endpoint for the listener over which voters reach each other."""
     name = state.config.default_listener
     if any(endpoint.name.upper() == name.upper() for endpoint in endpoints):
         return ACCEPTED
     return ErrorCode.INVALID_REQUEST, f"the voter has no endpoint for listener {name}"
 
 
-def nothing_pending(state: ReplicaState) -> Refusal:
-    """D17: one change at a time, and none before an own record of this epoch is committed."""
+def check_nothing_pending(state: ReplicaState) -> Refusal:
+    """Refuse a change beside another one, or before a record of this epoch is committed (D17)."""
     leader = state.leader
     assert leader is not None
     if leader.change is not None:
@@ -65,8 +68,8 @@ def nothing_pending(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def set_is_committed(state: ReplicaState) -> Refusal:
-    """D17: the voter set in force must be committed before the next."""
+def check_set_committed(state: ReplicaState) -> Refusal:
+    """Refuse a change while the voter set in force is not committed (D17)."""
     latest = state.history.latest
     if latest is None or state.history.last_offset >= state.high_watermark:
         return (
@@ -76,8 +79,8 @@ def set_is_committed(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def is_dynamic(state: ReplicaState) -> Refusal:
-    """Return whether voters are in the log: from ``kraft.version`` 1 on."""
+def check_dynamic(state: ReplicaState) -> Refusal:
+    """Refuse a change below ``kraft.version`` 1, where the log holds no voters."""
     if state.kraft_version < 1:
         return (
             ErrorCode.UNSUPPORTED_VERSION,
@@ -89,7 +92,7 @@ def is_dynamic(state: ReplicaState) -> Refusal:
 def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
     """Return whether a majority of the other voters is alive, with the latest voters on disk.
 
-    Else the removal itself might wait for somebody who cannot follow, perhaps for ever.
+    Else the removal itself might wait for a voter that cannot fetch, perhaps for ever.
     """
     leader = state.leader
     assert leader is not None
@@ -103,7 +106,7 @@ def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
 
 
 def begin_probe(state: ReplicaState, leader: Leader, change: VoterChange) -> None:
-    """Ask the voter's new endpoints what they speak; ``Probed`` goes on."""
+    """Ask the voter's new endpoints which versions they support; ``Probed`` goes on."""
     assert leader.change is None and change.voter is not None
     change.probe = state.next_probe
     state.next_probe += 1
@@ -118,7 +121,7 @@ def append_voters(
     voters: VoterSet,
     kraft_version: int | None = None,
 ) -> None:
-    """Append another voter set; a reassignment's target is carried on until it is reached."""
+    """Append another voter set; a reassignment's target stays in it until it is reached."""
     latest = state.history.latest
     target = None if latest is None else latest.target
     if target is not None and sorted(target) == sorted(voters.ids):
@@ -145,7 +148,7 @@ def append_controls(
 
 
 def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls) -> None:
-    """Note that the change's records stand in the log."""
+    """Record the offset of the change's records, which were appended."""
     change = leader.change
     leader.watches_commit = True
     leader.assigning = True
@@ -158,7 +161,7 @@ def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls
 
 
 def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Answer a change that is committed, or that took too long."""
+    """Answer a change that is committed, or whose time is over."""
     change = leader.change
     if change is not None:
         if change.offset != NO_OFFSET and state.high_watermark > change.offset:
@@ -189,7 +192,7 @@ def what_is_late(change: VoterChange) -> str:
 
 
 def removed_itself(state: ReplicaState, leader: Leader) -> bool:
-    """I17: whether the set without this leader is committed: it resigns then."""
+    """Return whether the set without this leader is committed, so that it must resign (I17)."""
     return leader.slot < 0 and state.high_watermark > state.history.latest_offset
 
 
@@ -209,7 +212,7 @@ def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message
 
 
 def updated(state: ReplicaState, leader: Leader, change: VoterChange, now_ms: int) -> None:
-    """Note that a voter reported its endpoints: it is alive, and counts for check-quorum."""
+    """Count a voter that reported its endpoints for check-quorum."""
     assert change.answers is UpdateRaftVoterResponse and change.voter is not None
     if change.voter.id in leader.voters:
-        leader.heard_from(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)
+        leader.update_check_quorum(change.voter.id, now_ms, state.config.check_quorum_timeout_ms)

@@ -73,7 +73,7 @@ def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
     if not config.auto_join or state.kraft_version == 0 or local.id < 0:
         return None
     if state.was_voter or state.history.ever_named(local):
-        return None  # removed: it stays out until somebody else adds it (KAFKA-19850)
+        return None  # removed: it stays out until an operator adds it (KAFKA-19850)
     if local.id in state.voters:  # the same replica with the disk that it had before
         return RemoveRaftVoterRequest(state.voters.key(local.id), state.cluster_id)
     return AddRaftVoterRequest(

@@ -42,8 +42,8 @@ def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> No
 def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
     """Why this replica cannot be added now, if so."""
     for found in (
-        membership.of_this_cluster(state, request.cluster_id),
-        membership.leads(state),
+        membership.check_cluster_id(state, request.cluster_id),
+        membership.check_leads(state),
     ):
         if found is not ACCEPTED:
             return found
@@ -51,10 +51,10 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
         return ErrorCode.INVALID_REQUEST, "a voter needs an id and a directory id"
     check: Callable[[], Refusal]
     for check in (
-        lambda: membership.has_default_listener(state, request.endpoints),
-        lambda: membership.nothing_pending(state),
-        lambda: membership.is_dynamic(state),
-        lambda: membership.set_is_committed(state),
+        lambda: membership.check_default_listener(state, request.endpoints),
+        lambda: membership.check_nothing_pending(state),
+        lambda: membership.check_dynamic(state),
+        lambda: membership.check_set_committed(state),
     ):
         found = check()
         if found is not ACCEPTED:
@@ -73,7 +73,7 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
 
 
 def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
-    """Refuse a directory if the link, or a request since it was heard, named another (D19)."""
+    """Refuse a directory if the link, or a later request, named another one (D19)."""
     running = state.peers.directory_of(voter.id)
     leader = state.leader
     assert leader is not None
@@ -157,7 +157,8 @@ def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: Vot
     One that asks for itself (ack_when_committed is False) sends no Fetch while it waits for the
     answer, so none is waited for after its probe: it lived when it asked. What is left: if its disk
     is replaced after that, within the request timeout, and the new one answers the probe before its
-    first Fetch, the directory that is gone is added. So it is for whoever else asks in that way.
+    first Fetch, the directory that is gone is added. The same holds for any other sender of
+    such a request.
     """
     asked_ms = change.deadline_ms - state.config.request_timeout_ms
     since_ms = max(asked_ms - state.config.fetch_timeout_ms, 0)

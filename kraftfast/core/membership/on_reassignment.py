@@ -44,26 +44,26 @@ def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
     leader = state.leader
     if leader is None or state.shutting_down:
         return ErrorCode.NOT_CONTROLLER, f"this replica does not lead, {state.leader_id} may"
-    found = membership.is_dynamic(state)
+    found = membership.check_dynamic(state)
     if found is not ACCEPTED:
         return found
     latest = state.history.latest
     if target is None:
         if latest is None or latest.target is None:
-            found = membership.set_is_committed(state)
+            found = membership.check_set_committed(state)
             if found is not ACCEPTED:
                 return found  # the one that ended it may be undone
             return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way"
     else:
-        found = is_possible(state, leader, target)
+        found = check_target(state, leader, target)
         if found is not ACCEPTED:
             return found
-    found = membership.nothing_pending(state)
-    return found if found is not ACCEPTED else membership.set_is_committed(state)
+    found = membership.check_nothing_pending(state)
+    return found if found is not ACCEPTED else membership.check_set_committed(state)
 
 
-def is_possible(state: ReplicaState, leader: Leader, target: tuple[int, ...]) -> Refusal:
-    """Return whether each of these is a voter, or an observer that could be one."""
+def check_target(state: ReplicaState, leader: Leader, target: tuple[int, ...]) -> Refusal:
+    """Refuse a target in which not each is a voter, or an observer that could be one."""
     invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target or len(set(target)) != len(target) or min(target) < 0:
         return invalid, "a target is one or more different ids, none of them negative"

@@ -35,8 +35,8 @@ def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 def refusal(state: ReplicaState, request: RemoveRaftVoterRequest, now_ms: int) -> Refusal:
     """Return the error and message if the request must be refused."""
     for found in (
-        membership.of_this_cluster(state, request.cluster_id),
-        membership.leads(state),
+        membership.check_cluster_id(state, request.cluster_id),
+        membership.check_leads(state),
     ):
         if found is not ACCEPTED:
             return found
@@ -44,9 +44,9 @@ def refusal(state: ReplicaState, request: RemoveRaftVoterRequest, now_ms: int) -
     if voter.id < 0 or voter.directory_id == ZERO_UUID:
         return ErrorCode.INVALID_REQUEST, "a voter is removed by its id and its directory id"
     for check in (
-        membership.nothing_pending,
-        membership.is_dynamic,
-        membership.set_is_committed,
+        membership.check_nothing_pending,
+        membership.check_dynamic,
+        membership.check_set_committed,
     ):
         found = check(state)
         if found is not ACCEPTED:

@@ -49,8 +49,8 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
     if wanted == state.kraft_version:
         if wanted == 0 or request.validate_only:
             return ACCEPTED
-        return membership.set_is_committed(state)
-    found = membership.nothing_pending(state)
+        return membership.check_set_committed(state)
+    found = membership.check_nothing_pending(state)
     if found is not ACCEPTED:
         return found
     voters = reported_voters(state, state.leader)

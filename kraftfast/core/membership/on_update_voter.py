@@ -44,30 +44,30 @@ def on_update_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 
 def refusal(state: ReplicaState, request: UpdateRaftVoterRequest) -> Refusal:
     """Why this cannot be noted now, if so."""
-    found = membership.of_this_cluster(state, request.cluster_id)
+    found = membership.check_cluster_id(state, request.cluster_id)
     if found is not ACCEPTED:
         return found
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH, f"this is epoch {state.epoch}"
     if request.epoch > state.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH, f"this is only epoch {state.epoch}"
-    found = membership.leads(state)
+    found = membership.check_leads(state)
     if found is not ACCEPTED:
         return found
     if request.voter.id < 0 or request.voter.directory_id == ZERO_UUID:
         return ErrorCode.INVALID_REQUEST, "a voter has an id and a directory id"
     if not 0 <= request.kraft_version_min <= request.kraft_version_max:
         return ErrorCode.INVALID_REQUEST, "that is no range of kraft.version"
-    found = membership.nothing_pending(state)
+    found = membership.check_nothing_pending(state)
     if found is not ACCEPTED:
         return found
-    return membership.has_default_listener(state, request.endpoints)
+    return membership.check_default_listener(state, request.endpoints)
 
 
 def on_probed_to_update(
     state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
-    """Note the endpoints at which the voter answered."""
+    """Keep the endpoints at which the voter answered the probe."""
     voter = change.voter
     assert voter is not None
     error, message = refusal_after_probe(state, voter, event)
@@ -96,7 +96,7 @@ def refusal_after_probe(state: ReplicaState, voter: Voter, event: Probed) -> Ref
     if not voter.kraft_version_min <= state.kraft_version <= voter.kraft_version_max:
         return ErrorCode.INVALID_REQUEST, f"{voter.id} must speak {state.kraft_version}"
     if state.kraft_version > 0:
-        committed = membership.set_is_committed(state)
+        committed = membership.check_set_committed(state)
         if committed is not ACCEPTED:
             return committed
     if not state.voters.is_voter(voter.key):

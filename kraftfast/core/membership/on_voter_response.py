@@ -29,7 +29,7 @@ def on_join_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 
 
 def on_update_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """Note that the leader knows this voter now, and is alive (UpdateRaftVoter)."""
+    """Record that the leader knows this voter now, and is alive (UpdateRaftVoter)."""
     response = event.response
     if response.error is ErrorCode.UNSUPPORTED_VERSION:  # a leader of old has nothing to learn
         response.error = ErrorCode.NONE

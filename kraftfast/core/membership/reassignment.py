@@ -1,7 +1,7 @@
 """A leader on its way to a target set of voters, by single moves (KIP-642 on top of KIP-853).
 
 The target stands in the voters record itself, so it is in force, undone and carried on like the
-voters, and whoever leads next goes on. A voter is added only once it has caught up, one that is
+voters, and the next leader goes on. A voter is added only once it has caught up, one that is
 not in the target removed only if the others can do without it, the leader itself last: it hands
 over to a voter of the target, which then removes it. A voter of the target whose disk was replaced
 is removed under its old directory id, then added under the one that it runs with.
@@ -30,8 +30,8 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     if leader.transfer is not None or leader.slot < 0:
         return
     if (
-        membership.nothing_pending(state) is not ACCEPTED
-        or membership.set_is_committed(state) is not ACCEPTED
+        membership.check_nothing_pending(state) is not ACCEPTED
+        or membership.check_set_committed(state) is not ACCEPTED
     ):
         return
     leader.move_at_ms = now_ms + state.config.move_period_ms
@@ -40,7 +40,7 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when to look again, for who was waited for may have caught up."""
+    """Return when to look again whether the awaited replica has caught up."""
     if not leader.assigning:
         return NEVER_MS
     if leader.change is not None or leader.transfer is not None or leader.slot < 0:
@@ -77,7 +77,7 @@ def choose_victim(
 ) -> int | None:
     """Return, of those that are to go but the leader, the one that was silent for longest.
 
-    Nobody goes whom the others cannot do without.
+    A voter stays as long as the others have no majority without it.
     """
     others = [leader.voters[id] for id in extra if id in leader.voters]
     if not others:
@@ -121,7 +121,7 @@ def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
     least, most = progress.kraft_versions
     return (
         least <= state.kraft_version <= most
-        and membership.has_default_listener(state, progress.endpoints) is ACCEPTED
+        and membership.check_default_listener(state, progress.endpoints) is ACCEPTED
     )
 
 

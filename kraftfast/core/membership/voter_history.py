@@ -31,7 +31,7 @@ class VoterHistory:
         return (self.versions, self.voter_sets) == (other.versions, other.voter_sets)
 
     def add(self, offset: int, control: KRaftVersion | KRaftVoters) -> None:
-        """Note a record that was appended or read. Raises ``ValueError`` where offsets do not
+        """Add a record that was appended or read. Raises ``ValueError`` where offsets do not
         ascend.
         """
         if isinstance(control, KRaftVersion):

@@ -31,7 +31,7 @@ def dismiss(state: ReplicaState, leader: Leader) -> None:
         else:
             state.barriers.append(barrier)  # the next leader is asked
     for event, _ in leader.waiting_slices:
-        refusal = state.snapshot_answer(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refusal = state.snapshot_response(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state.effects.append(Reply(event.source, refusal))
     waiting = [(parked.source, 0) for parked in leader.parked]
     waiting += [(progress.source, progress.stream) for progress in leader.streams]

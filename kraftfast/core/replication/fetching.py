@@ -53,7 +53,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
 
 
 def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) -> None:
-    """Ask the leader for the next slice of its snapshot: this acknowledges nothing."""
+    """Ask the leader for the next slice of its snapshot; this does not acknowledge anything."""
     if download.busy or not state.peers.is_ready(state.leader_id, now_ms):
         return
     request = FetchSnapshotRequest(
@@ -71,7 +71,7 @@ def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) ->
 def show_life(state: ReplicaState, now_ms: int) -> None:
     """Send a Fetch to show the leader that this replica is alive while it writes a snapshot.
 
-    A leader resigns if it hears no majority, and the download would begin again under the next
+    A leader resigns if no majority fetches, and the download would begin again under the next
     leader. A snapshot that takes long to check would never be installed (L5).
     """
     leader_id = state.leader_id
@@ -139,7 +139,7 @@ def open_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
 
 
 def update_stream(state: ReplicaState, follower: Follower) -> None:
-    """Tell the leader what is on disk (the acknowledgement) and what was copied (flow control)."""
+    """Send both cursors: what is on disk (acknowledged) and what was copied (flow control)."""
     send_fetch(state, state.leader_id, 0, fetch_request(state, follower.stream, False))
 
 

@@ -1,7 +1,6 @@
-"""When the log is flushed: by a leader as its policy says, by any other replica before it
-acknowledges.
+"""When the log is flushed: by a leader's policy, and by all others before they acknowledge.
 
-A nominee or a resigned leader flushes at once: it has nothing to wait for (D14, D21).
+A nominee (a prospective replica or a candidate) and a resigned leader flush at once (D14, D21).
 
 One flush at a time; whatever was appended by the time it begins is in it (group fsync).
 """
@@ -20,8 +19,8 @@ PARALLEL = FlushPolicy.PARALLEL
 def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -> None:
     """Start a flush of the leader's log if its policy says so.
 
-    ``idle``: the append just made is all that waits for its commit. A large one tells of load all
-    the same: then the other disks come first.
+    ``idle``: only the append just made waits for its commit. A large one counts as load all the
+    same: then the other disks come first.
     """
     log = state.log
     if log.flushing or log.flushed_end_offset >= log.end_offset:

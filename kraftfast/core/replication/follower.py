@@ -12,7 +12,7 @@ from kraftfast.types import OffsetAndEpoch
 
 
 class FetchingSnapshot(Struct, eq=False):
-    """A snapshot on its way here.
+    """The leader's snapshot that this follower downloads.
 
     Invariant: what is written of it ends at ``position``, which is at most ``size``.
     """
@@ -33,21 +33,22 @@ class Follower:
 
     role = Role.FOLLOWER
 
-    fetch_deadline_ms: int  # a voter campaigns then; every good answer moves it
-    # a good answer came from this leader: pre-votes are refused from then on
+    fetch_deadline_ms: int  # a voter campaigns then; every answer without an error moves it
+    # an answer without an error came from this leader: pre-votes are rejected from then on
     has_fetched: bool = False
-    leader_high_watermark: int = -1  # as the leader last told, -1 if unknown
+    leader_high_watermark: int = -1  # the highest that this leader sent, -1 if unknown
     stream: int = 0  # the open stream, 0 for none
     stream_deadline_ms: int = NEVER_MS  # given up if nothing came on it until then
-    # while the log has no room, or a snapshot is written: when the leader is told that we live
+    # while the log has no room, or a snapshot is written: when the next keep-alive is sent
     update_at_ms: int = NEVER_MS
     membership_at_ms: int = NEVER_MS  # when its entry in the voter set is looked at again
     membership_correlation: int = 0  # of the request about it that went to the leader, 0 for none
     download: FetchingSnapshot | None = None  # the leader's snapshot, instead of Fetch
-    downloads_refused: int = 0  # in a row: written or checked or put in place, they failed
+    downloads_refused: int = 0  # in a row: they could not be written, checked or installed
     download_at_ms: int = 0  # none begins before this
-    leader_updated: bool = False  # kraft.version 0: this leader was told where this voter listens
+    # kraft.version 0: an UpdateRaftVoter told this leader where this voter listens
+    leader_updated: bool = False
 
     def grants_pre_vote(self) -> bool:
-        """Only until the leader proved to be alive (KIP-996)."""
+        """Return True until this leader has answered a Fetch (KIP-996)."""
         return not self.has_fetched

@@ -72,4 +72,4 @@ cdef class Leader:
     cdef public bint watches_commit
 
     cpdef Progress find(self, object key)
-    cpdef heard_from(self, long long voter_id, long long now_ms, long long timeout_ms)
+    cpdef update_check_quorum(self, long long voter_id, long long now_ms, long long timeout_ms)

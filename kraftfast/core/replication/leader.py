@@ -30,29 +30,29 @@ class Progress:
 
     key: ReplicaKey
     slot: int  # its place among the acknowledgements, -1 for an observer
-    acknowledged_end_offset: int = -1  # what it has on disk as far as it told (D3), -1: unknown
+    acknowledged_end_offset: int = -1  # what it reported to have on disk (D3), -1: unknown
     last_fetch_ms: int = -1  # of a Fetch that fits this log, -1: never
     # of any Fetch, also one that needs a snapshot or a cut first, -1: never
     last_heard_ms: int = -1
     last_fetch_log_end_offset: int = -1  # the leader's end at that Fetch
-    endpoints: tuple[Endpoint, ...] = ()  # an observer of ours tells them with its Fetch
-    kraft_versions: tuple[int, ...] = ()  # and the range of kraft.version that it speaks
+    endpoints: tuple[Endpoint, ...] = ()  # an observer of ours sends them with its Fetch
+    kraft_versions: tuple[int, ...] = ()  # and the range of kraft.version that it supports
     last_caught_up_ms: int = -1  # when it last had all the log, -1: never
     stream: int = 0  # number of the open stream, 0 for none
     source: Source = None  # where that stream's answers go
     max_bytes: int = 0  # what one answer may carry
     read_end_offset: int = -1  # what it has copied
     sent_end_offset: int = -1  # what was pushed
-    sent_high_watermark: int = -1  # the high watermark that it was last told
+    sent_high_watermark: int = -1  # the high watermark that was last pushed
     pushing: bool = False  # an answer with records goes to the ring, until StreamAnswered
     # the ends of pushed answers that it has not copied yet
     pushed: deque[int] = field(default_factory=deque)
-    bare_unanswered: bool = False  # an answer without records went and nothing came back since
-    blocked: bool = False  # the ring had no room, and nothing came back since
+    bare_unanswered: bool = False  # an answer without records was pushed, and no Fetch came since
+    blocked: bool = False  # the ring had no room, and no Fetch came since
     last_push_ms: int = -1
 
     def fetched(self, fetch_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Note that a Fetch arrived: Kafka's rule for when the replica was last caught up."""
+        """Record that a Fetch arrived; Kafka's rule for when the replica was last caught up."""
         if fetch_offset >= log_end_offset:
             self.last_caught_up_ms = now_ms
         elif fetch_offset >= self.last_fetch_log_end_offset and self.last_fetch_ms >= 0:
@@ -84,7 +84,7 @@ class Progress:
         self.pushed.clear()
 
     def read_to(self, read_end_offset: int) -> None:
-        """Note that the replica has copied what was pushed up to here: less is under way."""
+        """Record that the replica has copied what was pushed up to here."""
         self.read_end_offset = read_end_offset
         pushed = self.pushed
         while pushed and pushed[0] <= read_end_offset:
@@ -95,13 +95,13 @@ class Transfer(Struct, eq=False):
     """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
 
     target_id: int
-    source: Source  # who asked
-    answered: bool  # it was told, or nobody asked
+    source: Source  # of the request
+    answered: bool  # the request was answered, or there is none (a reassignment)
     deadline_ms: int  # the leader goes on then
 
 
 class Barrier(Struct, eq=False):
-    """A reader that waits to be told up to where it must have read (ReadIndex)."""
+    """A reader that waits for the offset up to which it must read (ReadIndex)."""
 
     source: Source
     remote: bool  # asked by another replica for a reader of its own
@@ -148,7 +148,7 @@ class Leader:
     parked: list[Parked] = field(default_factory=list)
     parked_deadline_ms: int = NEVER_MS  # the earliest of them
     all_acknowledged: int = -1  # durability=all: what AcknowledgedByAll last said
-    # voters heard since check-quorum began anew
+    # voters that fetched since the check-quorum timer was last reset (Kafka: fetchedVoters)
     fetched_since: set[int] = field(default_factory=set)
     check_quorum_deadline_ms: int = NEVER_MS
     heartbeat_at_ms: int = 0  # when BeginQuorumEpoch goes out next
@@ -156,15 +156,15 @@ class Leader:
     draining: bool = False  # DrainAppends went out, Appended has not come
     flush_began_ms: int = 0  # when it last began one
     change: VoterChange | None = None  # of the voter set, under way (D17)
-    # kraft.version 0: voters as they told of themselves
+    # kraft.version 0: voters as their UpdateRaftVoter described them
     reported: dict[int, Voter] = field(default_factory=dict)
     transfer: Transfer | None = None  # this leader hands over as soon as it can
     assigning: bool = True  # a reassignment may be under way
     move_at_ms: int = 0  # when a reassignment looks for its next move
-    handed_over_ms: int = -NEVER_MS  # when that last came to nothing
+    handed_over_ms: int = -NEVER_MS  # when a transfer of leadership last failed
     barriers: list[Barrier] = field(default_factory=list)  # readers that wait, by when they asked
     barrier_round: int = 0  # of confirmations, the latest begun
-    # who confirmed in that round that it follows this leader
+    # voters that confirmed in that round that they follow this leader
     confirmed: set[int] = field(default_factory=set)
     # correlation of the BeginQuorumEpoch that asked each voter
     round_asks: dict[int, int] = field(default_factory=dict)
@@ -195,8 +195,8 @@ class Leader:
     def adopt(self, voters: VoterSet, local: ReplicaKey, own_end_offset: int) -> None:
         """Count by this voter set from now on, without the leader if it is not in it (D16).
 
-        Who stays keeps what it acknowledged. A new voter counts from its next Fetch on: as an
-        observer it may have told of what was not on its disk. Who is removed is an observer.
+        A voter that stays keeps what it acknowledged. A new voter counts from its next Fetch on: as
+        an observer it may have reported what was not on its disk. A removed voter is an observer.
         """
         before, acknowledged = self.voters, self.acknowledged
         self.voters = {}
@@ -252,7 +252,7 @@ class Leader:
         return self.observers.get(key)
 
     def successor_of(self, progress: Progress) -> Progress | None:
-        """Return the observer with this id and another directory that was heard later, or None.
+        """Return the observer with this id and another directory that made contact later, or None.
 
         Its disk was replaced (D19). The hello of a socket names no directory, a Fetch does.
         """
@@ -273,18 +273,21 @@ class Leader:
             progress.close_stream()
             self.streams.remove(progress)
 
-    def heard_from(self, voter_id: int, now_ms: int, timeout_ms: int) -> None:
-        """Note that a voter fetched: once a majority did, check-quorum begins anew (KIP-595)."""
+    def update_check_quorum(self, voter_id: int, now_ms: int, timeout_ms: int) -> None:
+        """Count a Fetch of a voter for check-quorum; a majority resets its timer (KIP-595).
+
+        Kafka's ``LeaderState.updateCheckQuorumForFollowingVoter``.
+        """
         fetched = self.fetched_since
         fetched.add(voter_id)
         if len(fetched) >= self.needed_of_others:
             fetched.clear()
             self.check_quorum_deadline_ms = now_ms + timeout_ms
 
-    def not_there(self, voter_id: int, now_ms: int, fetch_timeout_ms: int) -> None:
+    def count_as_silent(self, voter_id: int, now_ms: int, fetch_timeout_ms: int) -> None:
         """Count a voter as silent: its process ended, or its id runs with another directory.
 
-        What it fetched a moment ago does not make it alive; its next Fetch does.
+        Only its next Fetch makes it count as alive again.
         """
         progress = self.voters.get(voter_id)
         if progress is not None:

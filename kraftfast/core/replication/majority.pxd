@@ -7,7 +7,7 @@ cdef int64_t reached_by(const int64_t* offsets, int count, int needed) noexcept 
 
 
 cdef class Acknowledged:
-    cdef int64_t _offsets[64]  # by slot; -1: never heard of
+    cdef int64_t _offsets[64]  # by slot; -1: unknown
     cdef int _count
     cdef readonly tuple voter_ids  # ascending; a voter's slot is its place here
 

@@ -1,7 +1,7 @@
 """Which offset a majority has reached: the arithmetic of the high watermark.
 
 The same function serves the leader and the benchmark of the kernel; ``tests/core`` holds the
-plain-Python oracle. Offsets are exclusive ends, -1 stands for a voter never heard of.
+plain-Python oracle. Offsets are exclusive ends, -1 stands for a voter whose end is unknown.
 """
 
 from libc.stdint cimport int64_t
@@ -76,14 +76,14 @@ cdef class Acknowledged:
         return -1
 
     cpdef int put(self, int slot, int64_t offset) except -1:
-        """Note how far a voter is. Lower than before is allowed: it may have lost its log."""
+        """Record how far a voter is. Lower than before is allowed: it may have lost its log."""
         if not 0 <= slot < self._count:
             raise IndexError(f"no voter has slot {slot}")
         self._offsets[slot] = offset
         return 0
 
     cpdef int64_t get(self, int slot) except? -2:
-        """Return how far a voter is, -1 if never heard of."""
+        """Return the acknowledged end of a voter, -1 if unknown."""
         if not 0 <= slot < self._count:
             raise IndexError(f"no voter has slot {slot}")
         return self._offsets[slot]

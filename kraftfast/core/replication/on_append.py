@@ -19,7 +19,7 @@ from kraftfast.errors import ErrorCode
 
 
 def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) -> None:
-    """Take them as leader, within bounds (D14); refuse them in any other role."""
+    """Have the queued batches appended as leader, within bounds (D14); else refuse them."""
     leader = state.leader
     if leader is None or state.shutting_down:
         state.effects.append(RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id))
@@ -29,7 +29,7 @@ def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) ->
 
 
 def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
-    """Serve the followers first, the own disk after.
+    """Answer and push to the followers first, then flush by the policy.
 
     Nothing is counted for the leader here: what is appended is not on disk (D1). Only
     durability=memory counts it.
@@ -61,7 +61,7 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
 
 
 def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
-    """Leadership of that epoch is over: the records stand as the tail of an old leader.
+    """Take records that the log appended as leader of an epoch whose leadership has ended.
 
     Any Fetch under way names the end before them, so it is given up.
     """

@@ -28,7 +28,7 @@ cpdef on_valid_fetch(ReplicaState state, RequestReceived event, long long now_ms
 
 
 @cython.locals(progress=Progress)
-cpdef Progress heard(
+cpdef Progress record_contact(
     ReplicaState state, Leader leader, FetchRequest request, long long now_ms
 )
 

@@ -1,7 +1,7 @@
 """Fetch arrives: a replica acknowledges and asks for more, or a consumer reads.
 
 The order of checks is Kafka's (``KafkaRaftClient.handleFetchRequest``). A Fetch of an open stream
-takes the short way: it only moves the acknowledgement and the read cursor.
+skips most of them: it only moves the acknowledgement and the read cursor.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import Reply
-from kraftfast.core.elections.leader_identity import hear_of_quorum
+from kraftfast.core.elections.leader_identity import yield_to_quorum
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import LogView
 from kraftfast.core.membership.voter_change import VoterChange
@@ -51,16 +51,16 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     error = invalid(state, request)
     if error is not NONE:
         if request.replica.id >= 0:
-            hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
+            yield_to_quorum(state, request, request.replica.id, now_ms)  # D23
         if error is ErrorCode.FENCED_LEADER_EPOCH and state.leader is not None:
-            note_disk(state, state.leader, request, now_ms)
+            record_directory(state, state.leader, request, now_ms)
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)
 
 
 def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
-    """Return what is wrong with the request, or with asking this replica.
+    """Return the error of a Fetch that this replica must refuse, NONE if there is none.
 
     Ordinary consumers name no epochs; they are checked by offset alone.
     """
@@ -90,7 +90,7 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
 
 
 def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Answer a sender that may ask: does its log fit, is there anything for it, does it wait?"""
+    """Answer a Fetch that is not refused: by divergence, a snapshot's id, records, or later."""
     request = event.request
     leader: Any = state.leader  # None was refused: ``invalid``
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
@@ -104,14 +104,14 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
             else:
                 response.diverging = place
             if request.replica.id != state.local.id:
-                heard(state, leader, request, now_ms)
+                record_contact(state, leader, request, now_ms)
             state.effects.append(Reply(event.source, response))
             return
     if request.replica.id == state.local.id:
         refusal = state.fetch_refusal(ErrorCode.UNKNOWN_SERVER_ERROR, request.stream)
         state.effects.append(Reply(event.source, refusal))
         return
-    progress = heard(state, leader, request, now_ms)
+    progress = record_contact(state, leader, request, now_ms)
     tells_place = may_have_lost_leader(leader, request, progress)
     moved = False
     if progress is not None:
@@ -141,7 +141,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
 
 
 def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
-    """Judge whether the sender's log fits; one that has nothing begins with the latest snapshot."""
+    """Validate the end of the sender's log; an empty log begins with the latest snapshot."""
     snapshots = log.snapshots
     if not snapshots:
         return validate(log, request.fetch_offset, request.last_fetched_epoch)
@@ -152,40 +152,42 @@ def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch
     )
 
 
-def note_disk(state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int) -> None:
-    """Note an observer's directory from a Fetch that is refused for its older epoch (D19).
+def record_directory(
+    state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
+) -> None:
+    """Record an observer's directory from a Fetch that is refused for its older epoch (D19).
 
-    The first Fetch of a new disk is one: it knows no epoch. A voter's must not count as a sign of
-    life: a voter that does not know this leader does not follow it.
+    The first Fetch of a new disk is one: it knows no epoch. That of a voter must not count as
+    contact: a voter that does not know this leader does not follow it.
     """
     if request.replica.id != state.local.id and not state.voters.is_voter(request.replica):
-        heard(state, leader, request, now_ms)
+        record_contact(state, leader, request, now_ms)
 
 
-def heard(
+def record_contact(
     state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
 ) -> Progress | None:
-    """Note that a replica is alive; None for a consumer."""
+    """Record that a replica is in contact; return its progress, None for a consumer."""
     if request.replica.id < 0:
         return None
     progress = leader.progress(request.replica, state.voters, now_ms)
     progress.last_heard_ms = now_ms
     if progress.slot >= 0:
-        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+        leader.update_check_quorum(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
     elif leader.change is not None:
         state.poll_due = True  # it may be the other disk of a replica that is being added
     return progress
 
 
 def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> None:
-    """Let an addition go on that waits for a Fetch of this very replica (D19)."""
+    """Let the addition of a voter go on that waits for a Fetch of this replica (D19)."""
     if change.probed and change.voter is not None and change.voter.key == progress.key:
         change.fetched = True
         state.poll_due = True
 
 
 def may_have_lost_leader(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
-    """Return whether the sender may not know where its leader is, so that the answer says it (L1).
+    """Return whether the answer must name the leader's endpoints: the sender may lack them (L1).
 
     A voter has it from the voter set; a replica whose Fetch offset rises has found the leader. One
     that learnt of the epoch before it had a leader, and has no voter set, would ask the same
@@ -201,7 +203,7 @@ def may_have_lost_leader(leader: Leader, request: FetchRequest, progress: Progre
 def answer_or_park(
     state: ReplicaState, leader: Leader, event: RequestReceived, tells_place: bool, now_ms: int
 ) -> None:
-    """Answer if there is something, or if the sender will not wait (KIP-1166)."""
+    """Answer if there is something to say or the sender does not wait, else park (KIP-1166)."""
     request = event.request
     parked = Parked(
         event.source,
@@ -226,7 +228,7 @@ def answer_or_park(
 def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
     """Move an open stream's acknowledgement and read cursor.
 
-    One of another epoch or stream is dropped (D3). An impossible offset closes the stream.
+    A Fetch of another epoch or stream is dropped (D3). An impossible offset closes the stream.
     """
     leader = state.leader
     if leader is None or request.epoch != state.epoch:
@@ -249,7 +251,7 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
     progress.read_to(read_offset)
     progress.fetched(offset, state.log.end_offset, now_ms)
     if progress.slot >= 0:
-        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+        leader.update_check_quorum(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
     elif leader.change is not None:
         note_fetch(state, leader.change, progress)
     if offset > progress.acknowledged_end_offset:

@@ -1,4 +1,4 @@
-"""An answer to Fetch arrives: records, a high watermark, where the logs part, or a refusal."""
+"""An answer to Fetch arrives: records, a high watermark, a divergence, or a refusal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
     if outcome is not PROCEED or follower is None or response.partition_error is not NONE:
         if state.current is before:
             retry_later(state, now_ms, event.peer_id)
-    elif follower.download is not None:  # to a sign of life: the leader lives, too
+    elif follower.download is not None:  # the answer to a keep-alive: the leader lives, too
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
         fetch_next(state, now_ms)
     elif response.snapshot_id is not None:
@@ -69,7 +69,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
 
 
 def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now_ms: int) -> None:
-    """Have the records of a good answer written, or learn what is committed."""
+    """Have the records of an answer written, or learn what is committed if it has none."""
     response = event.response
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     follower.has_fetched = True
@@ -90,7 +90,7 @@ def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now
 
 
 def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
-    """Note what the leader committed, as far as it is here (D12). It never goes back (I6)."""
+    """Advance the high watermark to the leader's, at most to the own end (D12), never back (I6)."""
     offset = min(follower.leader_high_watermark, state.log.end_offset)
     if offset > state.high_watermark:
         state.high_watermark = offset
@@ -102,7 +102,7 @@ def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
 
 
 def truncation_offset(state: ReplicaState, diverging: OffsetAndEpoch) -> int:
-    """Return where the own log leaves the leader's (Kafka's ``truncateToEndOffset``)."""
+    """Return where the own log diverges from the leader's (Kafka's ``truncateToEndOffset``)."""
     log = state.log
     if diverging.epoch == 0:
         return min(diverging.offset, log.end_offset)
@@ -113,9 +113,10 @@ def truncation_offset(state: ReplicaState, diverging: OffsetAndEpoch) -> int:
 def on_diverging(
     state: ReplicaState, follower: Follower, diverging: OffsetAndEpoch, now_ms: int
 ) -> None:
-    """Cut the own log to where the leader's goes on, never below what is committed (I7).
+    """Cut the own log to where it diverges from the leader's, never below what is committed (I7).
 
-    Such a leader must not be followed: Kafka exits here, this replica lets its fetch timer expire.
+    A leader that asks for that must not be followed: Kafka's process exits, this replica refuses
+    and lets its fetch timer expire.
     """
     log = state.log
     offset = truncation_offset(state, diverging)
@@ -132,12 +133,12 @@ def on_diverging(
         state.fetch_failures = 0
         fetch_next(state, now_ms)
     else:
-        log.trail.truncate_to(offset)  # an epoch without records, from an election of old
+        log.trail.truncate_to(offset)  # an epoch without records, of an earlier election
         retry_later(state, now_ms)
 
 
 def on_rejected(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Fetch again behind what was kept: records failed a check (D20)."""
+    """Fetch again from the new end: some of the records failed a check or had no room (D20)."""
     if follower.stream:
         close_stream(state, follower, now_ms)
     else:

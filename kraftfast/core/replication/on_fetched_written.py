@@ -11,7 +11,7 @@ from kraftfast.core.state import ReplicaState
 
 
 def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) -> None:
-    """Flush, then acknowledge; over a stream tell at once what was copied."""
+    """Flush, then acknowledge; on a stream send the read cursor before the flush ends."""
     assert state.writing, "only what WriteFetched asked for is written"
     state.writing = False
     log = state.log

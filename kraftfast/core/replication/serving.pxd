@@ -35,7 +35,7 @@ cpdef on_stream_answered(ReplicaState state, StreamAnswered event, long long now
 @cython.locals(due_ms=cython.longlong, progress=Progress)
 cpdef long long push_due_ms(ReplicaState state, Leader leader) except? -1
 
-cpdef FetchResponse answer(ReplicaState state, long long stream)
+cpdef FetchResponse new_fetch_response(ReplicaState state, long long stream)
 
 cpdef bint is_readable(ReplicaState state, long long replica_id, long long offset) except -1
 

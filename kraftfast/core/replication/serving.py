@@ -1,4 +1,4 @@
-"""What a leader does for the others: count acknowledgements, commit, answer and push."""
+"""What a leader does for its followers: count acknowledgements, commit, answer and push."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraftfast.core.state import ReplicaState
 def acknowledge(
     state: ReplicaState, leader: Leader, progress: Progress, offset: int, in_memory: bool
 ) -> bool:
-    """Note what a replica has on disk (D3); True if that may move the high watermark.
+    """Record what a replica has on disk (D3); return whether that may move the high watermark.
 
     A durable leader does not count what a voter has in memory only.
     """
@@ -69,13 +69,13 @@ def maybe_update_high_watermark(state: ReplicaState, leader: Leader, now_ms: int
 
 
 def push_all(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Push on every stream that has something to be told."""
+    """Push on every stream on which there is something new."""
     for progress in leader.streams:
         push(state, progress, now_ms)
 
 
 def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
-    """Push records, else a new high watermark, else after a long silence a sign of life."""
+    """Push records, else a new high watermark, else a keep-alive after ``fetch_max_wait_ms``."""
     if progress.pushing or progress.blocked:
         return
     if (
@@ -94,7 +94,7 @@ def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
         read_offset = -1
     progress.sent_high_watermark = state.high_watermark
     progress.last_push_ms = now_ms
-    response = answer(state, progress.stream)
+    response = new_fetch_response(state, progress.stream)
     state.effects.append(
         AnswerFetch(
             progress.source, response, read_offset, progress.max_bytes, state.log.end_offset
@@ -103,7 +103,7 @@ def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
 
 
 def on_stream_answered(state: ReplicaState, event: StreamAnswered, now_ms: int) -> None:
-    """Note how far a pushed answer went, and push what has come since.
+    """Record how far a pushed answer reached, and push what has come since.
 
     A full ring blocks the stream until the replica's next Fetch.
     """
@@ -132,7 +132,7 @@ def on_stream_answered(state: ReplicaState, event: StreamAnswered, now_ms: int) 
 
 
 def push_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when a sign of life is pushed; all else is pushed when it comes."""
+    """Return when the next keep-alive is pushed; all else is pushed when it comes."""
     due_ms = NEVER_MS
     for progress in leader.streams:
         if not (progress.pushing or progress.blocked or progress.bare_unanswered):
@@ -140,8 +140,8 @@ def push_due_ms(state: ReplicaState, leader: Leader) -> int:
     return due_ms
 
 
-def answer(state: ReplicaState, stream: int) -> FetchResponse:
-    """Return a good answer, without its records."""
+def new_fetch_response(state: ReplicaState, stream: int) -> FetchResponse:
+    """Return the response to a Fetch that is not refused, without its records."""
     return FetchResponse(
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
@@ -160,7 +160,7 @@ def answer_fetch(state: ReplicaState, parked: Parked) -> None:
     """Answer a Fetch now, with records if there are any."""
     readable = is_readable(state, parked.replica_id, parked.offset)
     consumer = parked.replica_id < 0
-    response = answer(state, 0)
+    response = new_fetch_response(state, 0)
     if parked.tells_place:
         response.leader_endpoints = state.leader_endpoints
         response.leader_identity = identity_of_leader(state)
@@ -207,7 +207,7 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
 
 
 def request_drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Ask the node to append what producers queued, within D14."""
+    """Have the node append what producers queued, within the bounds of D14."""
     log = state.log
     if not leader.appends_queued or leader.draining or state.shutting_down:
         return

@@ -1,4 +1,4 @@
-"""Does a fetcher's log end where this log can go on? (KIP-595, KIP-630)"""
+"""Validate the end of a fetcher's log against this log (KIP-595, KIP-630)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kraftfast.types import OffsetAndEpoch
 
 
 class Validity(IntEnum):
-    """What a leader finds."""
+    """The outcome for a fetcher."""
 
     VALID = 0
-    DIVERGING = 1  # the logs part: the fetcher is to cut its own
-    SNAPSHOT = 2  # what comes next is only in a snapshot
+    DIVERGING = 1  # the fetcher must truncate its log
+    SNAPSHOT = 2  # the next record is only in a snapshot
 
 
 def validate(
@@ -25,8 +25,8 @@ def validate(
 ) -> tuple[Validity, OffsetAndEpoch | None]:
     """Judge "my log ends at ``offset`` and its last record is of ``epoch``".
 
-    Kafka's ``ReplicatedLog.validateOffsetAndEpoch``. The second value is where the logs part, or
-    the latest snapshot's id.
+    Kafka's ``ReplicatedLog.validateOffsetAndEpoch``. The second value is where the logs diverge, or
+    the id of the latest snapshot.
     """
     if log.start_offset == 0 and offset == 0:
         return Validity.VALID, None

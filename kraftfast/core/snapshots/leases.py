@@ -57,7 +57,7 @@ class Lease(Struct, eq=False):
         return min(end_ms, self.begun_ms + limits.SNAPSHOT_LEASE_MS_MAX)
 
     def note_read(self, behind: int, now_ms: int) -> None:
-        """Note how many records the replica, which reads the log, is behind its end."""
+        """Record how many records the replica, which reads the log, is behind its end."""
         self.reading_ms = min(self.reading_ms, now_ms)
         if self.behind < 0 or behind < self.behind:
             self.behind, self.gained_ms = behind, now_ms

@@ -20,7 +20,7 @@ NONE = ErrorCode.NONE
 
 
 def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Answer with a slice now, or when one of those under way has left."""
+    """Have a slice sent now, or once one of those under way has left this process."""
     request = event.request
     error = top_level_error(state, request)
     if error is not NONE:
@@ -28,11 +28,11 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         return
     error = invalid(state, request)
     if error is not NONE:
-        state.effects.append(Reply(event.source, state.snapshot_answer(request, error)))
+        state.effects.append(Reply(event.source, state.snapshot_response(request, error)))
         return
     leader = state.leader
     assert leader is not None
-    note_alive(state, leader, request, now_ms)
+    count_as_fetch(state, leader, request, now_ms)
     renew(leader, request, now_ms)
     if state.slices_under_way < state.config.snapshot_slices_max:
         answer_slice(state, event)
@@ -40,12 +40,12 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         deadline_ms = now_ms + state.config.request_timeout_ms
         leader.waiting_slices.append((event, deadline_ms))
     else:
-        refusal = state.snapshot_answer(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        refusal = state.snapshot_response(request, ErrorCode.BROKER_NOT_AVAILABLE)
         state.effects.append(Reply(event.source, refusal))
 
 
 def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
-    """Return what is wrong with the request, or with asking this replica for that snapshot."""
+    """Return the error of a request that this replica must refuse, NONE if there is none."""
     if not request.ours:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.epoch < state.epoch:
@@ -63,13 +63,13 @@ def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
     return NONE
 
 
-def note_alive(
+def count_as_fetch(
     state: ReplicaState, leader: Leader, request: FetchSnapshotRequest, now_ms: int
 ) -> None:
-    """Count it as a Fetch for check-quorum; it acknowledges nothing."""
+    """Count the request as a Fetch for check-quorum; it does not acknowledge anything."""
     progress = leader.find(request.replica)
     if progress is not None and progress.slot >= 0:
-        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+        leader.update_check_quorum(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
 
 
 def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
@@ -79,7 +79,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
     state.effects.append(
         AnswerSnapshot(
             event.source,
-            state.snapshot_answer(request, NONE),
+            state.snapshot_response(request, NONE),
             request.snapshot_id,
             request.position,
             min(max(request.max_bytes, 1), limits.BATCH_BYTES_MAX),
@@ -103,5 +103,5 @@ def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: i
         # The asker has given up this request. But answers leave a connection in order: without this
         # one no later slice could leave (L5).
         error = ErrorCode.BROKER_NOT_AVAILABLE if error is NONE else error
-        refusal = state.snapshot_answer(waiting.request, error)
+        refusal = state.snapshot_response(waiting.request, error)
         state.effects.append(Reply(waiting.source, refusal))

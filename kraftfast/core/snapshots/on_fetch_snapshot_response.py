@@ -33,8 +33,8 @@ def begin_download(
 ) -> None:
     """Fetch the leader's snapshot: its log begins behind the end of this one.
 
-    One that would undo what is committed here is not followed (I7), nor one that is here already,
-    nor one of an epoch after the leader's: behind it no record of the leader could stand.
+    A snapshot is refused that would undo what is committed here (I7), that is here already, or that
+    is of a later epoch than the leader's: no record of the leader could follow it.
     """
     known = snapshot_id in state.log.snapshots
     undoes = 0 <= snapshot_id.offset < state.uncuttable_offset()  # D23
@@ -55,7 +55,7 @@ def begin_download(
 
 
 def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Drop the download, and fetch after a pause: the leader names a snapshot again."""
+    """Drop the download; the Fetch after a pause makes the leader name a snapshot again."""
     follower.download = None
     retry_later(state, now_ms)
 
@@ -71,7 +71,7 @@ def put_off(state: ReplicaState, follower: Follower, now_ms: int) -> None:
 
 
 def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
-    """Take a slice, or why there is none.
+    """Have a slice written, or act on the error that came instead.
 
     Kafka's leaders answer every refusal by UNKNOWN_SERVER_ERROR at the top (a null in it cannot be
     written): the snapshot may be gone, so Fetch is asked again.
@@ -115,7 +115,7 @@ def continues(download: FetchingSnapshot, response: FetchSnapshotResponse) -> bo
 
 
 def write_slice(state: ReplicaState, download: FetchingSnapshot, event: ResponseReceived) -> None:
-    """Have it written behind what is there."""
+    """Have the slice written behind those before it."""
     response = event.response
     download.size = response.size
     download.busy = True
@@ -148,7 +148,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
 
 
 def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms: int) -> None:
-    """Go on behind the snapshot that stands in place of the log, or as before if it could not be.
+    """Go on from the end of the installed snapshot, or as before if it could not be installed.
 
     It may come after the role that asked for it: the log is the same.
     """

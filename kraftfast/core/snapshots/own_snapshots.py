@@ -1,11 +1,11 @@
-"""Snapshots of this replica: made, and what they free (KIP-630)."""
+"""Snapshots that this replica made, and the log that they let it delete (KIP-630)."""
 
 from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.effects import DeleteBefore, Reply
 from kraftfast.core.events import RetentionDue, SnapshotCreated
-from kraftfast.core.replication.serving import answer
+from kraftfast.core.replication.serving import new_fetch_response
 from kraftfast.core.snapshots.leases import expire, leased_offset
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import InvalidOption
@@ -35,7 +35,7 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
 
 
 def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int) -> None:
-    """Send followers to a snapshot from now on: it is on disk under its name."""
+    """Offer the snapshot to followers from now on: it is on disk under its name."""
     log = state.log
     snapshot_id = event.snapshot_id
     if snapshot_id.offset <= log.start_offset or snapshot_id in log.snapshots:
@@ -46,7 +46,7 @@ def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int
 
 
 def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> None:
-    """Let the log begin where a snapshot ends. Who still reads below gets the latest snapshot.
+    """Let the log begin where a snapshot ends; a follower that reads below gets the latest one.
 
     A snapshot that is being fetched stays, and the log behind it.
     """
@@ -69,7 +69,7 @@ def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> N
         return
     for progress in list(leader.streams):
         if progress.sent_end_offset < log.start_offset:
-            response = answer(state, progress.stream)
+            response = new_fetch_response(state, progress.stream)
             response.snapshot_id = log.snapshots[-1]
             state.effects.append(Reply(progress.source, response))
             leader.close_stream(progress)

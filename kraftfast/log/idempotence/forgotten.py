@@ -35,7 +35,7 @@ class Forgotten:
         return max(self.ids) >= 0
 
     def add(self, id: int, epoch: int) -> None:
-        """Note that this producer was forgotten in this epoch."""
+        """Record that this producer was forgotten in this epoch."""
         kind, id = kind_of(id), min(id, ID_LAST)
         self.ids[kind] = max(self.ids[kind], id)
         apart = self.apart[kind]

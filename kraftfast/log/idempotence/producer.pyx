@@ -28,7 +28,7 @@ cdef class Producer:
         self.records, self.count = 0, 0
 
     cdef int extend(self, int32_t sequence, int32_t records, int64_t base_offset) except -1:
-        """Note that its next records were appended at ``base_offset``."""
+        """Record that its next records were appended at ``base_offset``."""
         cdef Stretch *last
         self.records += records
         self.last_sequence = (sequence + records - 1) & SEQUENCE_MASK

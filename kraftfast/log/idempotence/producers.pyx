@@ -106,7 +106,7 @@ cdef class Producers:
         return 0
 
     cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1:
-        """Note what stands in the log, even if no leader of ours would have taken it."""
+        """Record what stands in the log, even if no leader of ours would have taken it."""
         cdef Producer producer
         if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
             return 0
@@ -157,7 +157,7 @@ cdef class Producers:
         return 0
 
     def note_controls(self, bytes batch, int64_t base_offset):
-        """Note a control batch: a name for a producer, mostly something else."""
+        """Record a control batch: a name for a producer, mostly something else."""
         try:
             names = names_in(batch)
         except KraftfastError:
@@ -215,7 +215,7 @@ cdef class Producers:
     # --- cuts and snapshots -----------------------------------------------------------------------
 
     def mark(self, int64_t offset):
-        """Note that a segment begins at ``offset``, the end of what was noted: cuts look from here.
+        """Record that a segment begins at ``offset``, the end so far: a cut starts from here.
 
         D22: below ``origin_offset`` nothing is filed, for the state there is not known.
         """
@@ -297,7 +297,7 @@ cdef class Producers:
             self.marks = [mark for mark in self.marks if mark[0] >= offset]
 
     def replay(self, Segment segment not None, int64_t offset, int64_t end_offset):
-        """Note the batches of a segment from ``offset``, where one begins, up to ``end_offset``."""
+        """Record a segment's batches from ``offset``, where one begins, up to ``end_offset``."""
         cdef kf_batch_header h
         cdef uint64_t position = segment.find(offset)
         cdef const uint8_t *batch

@@ -147,13 +147,13 @@ class HeldSegment(CopiedFile):
         return base_offset, position
 
     def note(self, base_offset: int, position: int) -> None:
-        """Note that a batch begins here, or will."""
+        """Record that a batch begins here, or will."""
         self.last = base_offset, position
         if position - self.places[-1][1] >= PLACES_APART_BYTES:
             self.places.append((base_offset, position))
 
     def _note_on_the_way(self, data: bytes, begin: int, offset: int, end: int) -> None:
-        """Note places in a copy of [begin, end) that was walked over."""
+        """Record places in a copy of [begin, end) that was walked over."""
         at, before, size = 0, -1, end - begin
         while before < at < size and end - self.places[-1][1] > PLACES_APART_BYTES:
             before = at

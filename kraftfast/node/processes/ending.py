@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from kraftfast.node.processes.supervisor import Worker
 
 KILLED_S_MAX = 5.0
-"""A process does not end before a call of the kernel that hangs, at a disk say, whoever kills it:
-so long it is waited for."""
+"""How long to wait for a killed process, which does not end while a system call hangs on a disk."""
 
 
 def wait_or_kill(worker: Worker, deadline: float) -> None:
@@ -40,6 +39,6 @@ def kill(worker: Worker) -> None:
     if process is not None:
         if not kill_process(process):
             worker.host.tell("worker_hangs", worker.config.node_id, pid=process.pid)
-        while worker.heard():
+        while worker.take_message():
             pass
         worker.let_go()

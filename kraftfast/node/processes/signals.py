@@ -24,7 +24,7 @@ class Signals:
         return self._reader.fileno()
 
     def handle(self) -> None:
-        """Note SIGTERM, SIGINT and SIGHUP from now on; called in the main thread."""
+        """Record SIGTERM, SIGINT and SIGHUP from now on; called in the main thread."""
         forks.own(self)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for signo in stop_signals():

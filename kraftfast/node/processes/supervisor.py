@@ -107,7 +107,7 @@ class Worker:
             kill(self)
             raise
 
-    def heard(self) -> bool:
+    def take_message(self) -> bool:
         """Take one message: that it is ready, or why it is not, or an event that happened there.
 
         False: there is none, or the connection has ended.
@@ -138,7 +138,7 @@ class Worker:
     def ended(self) -> tuple[int, int]:
         """Collect the process; the pause grows if it did not live long. Return its pid and code."""
         assert self.process is not None and self.sock is not None
-        while self.heard():
+        while self.take_message():
             pass
         code, pid = self.process.wait(), self.process.pid
         if code == SIGBUS_EXIT_CODE and self.error is None:
@@ -410,7 +410,7 @@ class Supervisor:
                         continue
                     sources[worker.pidfd] = worker, partial(self._ended, worker)
                     if not worker.deaf:
-                        sources[worker.sock.fileno()] = worker, worker.heard
+                        sources[worker.sock.fileno()] = worker, worker.take_message
                 for fd in sources:
                     poll.register(fd, select.POLLIN)
             ready = poll.poll(None if timeout_s is None else timeout_s * 1000)

@@ -62,7 +62,7 @@ class Telling:
             self.show(told)
         elif "logging" in sys.modules:
             self._put(told)
-        elif told.level >= WARNING:  # nobody can have set up a handler
+        elif told.level >= WARNING:  # no handler can be set up
             show_as_text(told)
 
     def _put(self, told: Entry) -> None:

@@ -152,7 +152,7 @@ def _told(sock: socket.socket, loop: Loop) -> None:
 
 
 def _orphaned(fd: int, loop: Loop) -> None:
-    """Note that the supervisor or embedding program is gone."""
+    """Record that the supervisor or embedding program is gone."""
     loop.unwatch(fd)
     loop.stop(ORPHAN_TIMEOUT_MS)
 

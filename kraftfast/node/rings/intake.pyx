@@ -48,7 +48,7 @@ cdef class Run:
 
 cdef void note_batch(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
                      uint64_t took_ns) noexcept:
-    """Note that a batch which was sent at ``sent_ns`` and taken at ``took_ns`` is in the log."""
+    """Record that a batch which was sent at ``sent_ns`` and taken at ``took_ns`` is in the log."""
     cdef uint32_t records = <uint32_t>(end - base)
     kf_events_note(stats.events, E_QUEUE, base, records, sent_ns, took_ns)
     kf_events_note(stats.events, E_APPEND, base, records, took_ns, kf_now_ns())
@@ -65,7 +65,7 @@ cdef class RingProducer:
     cdef int64_t committed         # everything below may be acknowledged
     cdef readonly str cut_off
     cdef readonly bint told_not_leader
-    cdef bint unsent               # something is committed in `out` and not published
+    cdef bint unsent               # messages are in `out` that are not published
     cdef object deferred           # messages that `out` had no room for: (kind, bytes), in order
 
     def __init__(self, link):
@@ -98,7 +98,7 @@ cdef class RingProducer:
         return len(self.runs)
 
     cdef bint _send(self, uint32_t kind, const void *message, uint32_t length):
-        """Commit a message, behind those that the ring had no room for yet."""
+        """Put a message into the ring, behind those that it had no room for yet."""
         cdef uint8_t *slot = NULL
         if not self.deferred:
             slot = kf_ring_claim(self.out.ring, length)
@@ -113,7 +113,7 @@ cdef class RingProducer:
         return True
 
     def publish(self):
-        """Show the producer what was committed for it, and wake it if it sleeps."""
+        """Show the producer the messages in its ring, and wake it if it sleeps."""
         cdef uint8_t *slot
         while self.deferred:
             kind, payload = self.deferred[0]
@@ -145,7 +145,7 @@ cdef class RingProducer:
                 self.link.bell.ring()
 
     cdef _note_refused(self, uint64_t batches, int32_t error, int64_t end_offset=0):
-        """Note batches that were not appended; the answer may wait until ``end_offset`` commits."""
+        """Keep a refusal of batches, to be sent once ``end_offset`` is committed."""
         cdef Run run = Run.__new__(Run)
         run.first_batch, run.batches = self.taken, batches
         run.error, run.end_offset = error, end_offset
@@ -161,7 +161,7 @@ cdef class RingProducer:
         return 0
 
     cdef _answer_refused(self):
-        """Report refused batches, as soon as everything before them is resolved."""
+        """Send the refusals that come next, as soon as everything before them is resolved."""
         cdef Run run
         cdef RefusedMessage message
         while self.runs:
@@ -264,7 +264,7 @@ cdef class RingProducer:
         return False
 
     cdef _note_refusal(self, Log log):
-        """Note why the batch at hand is not appended: it may not be, or it was already."""
+        """Keep the answer to a batch that the log refused, or that is a duplicate."""
         cdef Producers known = log.producers
         cdef Run run
         if log.refusal != DUPLICATE:
@@ -281,7 +281,7 @@ cdef class RingProducer:
 
     cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches,
                            Stats stats) except -1:
-        """Note batches that were appended in a row, if there are any; returns their end."""
+        """Keep a run of batches that were appended, if any, until its commit; return its end."""
         cdef Run run
         if batches:
             run = Run.__new__(Run)
@@ -295,7 +295,10 @@ cdef class RingProducer:
         return end
 
     def commit(self, int64_t end_offset, Stats stats):
-        """Answer every run below ``end_offset``: acknowledged, or refused."""
+        """Answer every run below ``end_offset``: acknowledged, or refused.
+
+        This is the commit of records; ``out.commit`` ends the write of a ring's message.
+        """
         cdef Run run
         cdef AckMessage message
         cdef uint64_t now = 0
@@ -394,7 +397,7 @@ cdef class Intake:
         return appended
 
     cpdef commit(self, int64_t end_offset, Stats stats):
-        """Note that the high watermark (or what all voters hold) reached ``end_offset``."""
+        """Answer all runs below ``end_offset``: the high watermark, or what all voters hold."""
         cdef RingProducer producer
         self.committed = end_offset
         for producer in self.producers:

@@ -256,7 +256,7 @@ class LocalDoor:
     # --- readers of events ------------------------------------------------------------------------
 
     def _accept_reader(self, sock: socket.socket, pid: int) -> None:
-        """Note events until the other side hangs up, as the kernel does for one that is killed."""
+        """Record events until the other side hangs up; the kernel does that for a killed one."""
         events = self.node.stats.record()
         try:
             answer = self.loop.ring_peers.hello("events")

@@ -23,7 +23,7 @@ from kraftfast.node.rings.ring_peer import (
 )
 from kraftfast.node.translation import translate
 from kraftfast.node.translation.diverging import check_cut
-from kraftfast.node.translation.fetched_bytes import FetchedBytes
+from kraftfast.node.translation.peer_frames import decode_response, encode_request
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.node.translation.translate_membership import barrier_from_wire
 from kraftfast.types import ReplicaKey
@@ -35,7 +35,7 @@ from kraftfast.wire.versions import SERVED
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
-    from kraftfast.core.messages import Payload, Request, Response
+    from kraftfast.core.messages import Request, Response
     from kraftfast.log.log import Log
     from kraftfast.node.node import Node
     from kraftfast.node.translation.translate_snapshot import Slice
@@ -48,12 +48,12 @@ WAITING_MAX = 64
 
 
 class RingRequest:
-    """A cold request that came over a ring, to be answered there."""
+    """A request of Kafka's framing that came over a ring, to be answered there."""
 
     __slots__ = ("peer", "api_key", "version", "correlation_id", "slice_bytes_max")
 
-    # slice_bytes_max: of a snapshot at once: what streams carry beside it waits behind it.
-    # session: an answer over a ring has left at once.
+    # slice_bytes_max: of a snapshot in one answer, behind which a stream's answers wait.
+    # session: None, since an answer over a ring has left this process at once.
 
     session = None
 
@@ -118,14 +118,8 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         if type(request) is core.FetchRequest and request.stream:
             return bool(self.send_fetch(request))
         api_key = API_OF[type(request)]
-        version, client_id = SERVED[api_key].last, f"raft-client-{self.node.config.node_id}"
-        partition = self.node.partition
-        if isinstance(request, core.FetchRequest):
-            fields = translate.fetch_to_wire(request, partition)
-            data = wire_fetch.encode_request(version, correlation, client_id, fields)
-        else:
-            body = translate.request_to_wire(request, partition)
-            data = self.repeated.encode_request(api_key, version, correlation, client_id, body)
+        version = SERVED[api_key].last
+        data = encode_request(self.node, self.repeated, version, correlation, request)
         if not self.send(KIND_REQUEST, data[frame.LENGTH_BYTES :]):
             return False
         self.waiting[correlation] = api_key
@@ -134,7 +128,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         return True
 
     def answer_stream(self, effect: AnswerFetch) -> None:
-        """Push what the other side's stream is to be told; the stream ends with a failed link."""
+        """Push an answer on the follower's stream; the stream ends with a failed link."""
         offset, log = effect.read_offset, self.node.log
         try:
             end_offset = self.push(
@@ -143,7 +137,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         except Exception as error:
             self.failed(error)
             return
-        if offset >= 0:  # queued: the core hears it before any Fetch that answers this push
+        if offset >= 0:  # queued: before any Fetch that answers this push
             self.node.queue(ev.StreamAnswered(self.id, effect.response.stream, end_offset))
 
     def failed(self, error: Exception) -> None:
@@ -168,13 +162,13 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             if kind <= 0 or self.node.stalled is not None:
                 break
             if kind == KIND_FETCH:
-                request = self.fetch()
+                request = self.decode_fetch()
                 if request is not None:
                     self.node.step(ev.RequestReceived(self, request))
             elif kind == KIND_ANSWER:
                 self._handle_answer()
             else:
-                self._handle_cold(kind)
+                self._handle_frame(kind)
             if self.broken is not None:
                 break
             if self.node.stalled is not None and self.node.stalled.payload is self:
@@ -190,7 +184,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.publish_tail()
 
     def _handle_answer(self) -> None:
-        response = self.answer()
+        response = self.decode_answer()
         if response is not None:
             if response.diverging is not None:
                 self._check_cut(response)
@@ -204,7 +198,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         except MalformedFrame as error:
             self.broken = str(error)
 
-    def _handle_cold(self, kind: int) -> None:
+    def _handle_frame(self, kind: int) -> None:
         payload = self.payload()
         try:
             if kind == KIND_REQUEST:
@@ -247,16 +241,8 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         api_key = self.waiting.pop(correlation, None)
         if api_key is None:
             return  # given up long ago
-        version, partition = SERVED[api_key].last, self.node.partition
-        if api_key == ApiKey.FETCH:
-            _, fetched = wire_fetch.decode_response(version, payload)
-            response = translate.fetched_from_wire(fetched, partition)
-            if response.diverging is not None:
-                check_cut(self.node.core, self.node.log, response)
-            message: Payload = FetchedBytes(fetched)
-        else:
-            message = self.repeated.decode_response(api_key, version, payload)
-            response = translate.response_from_wire(api_key, message, partition)
-            if self.node.producer_ids.took(correlation, response):
-                return
+        version = SERVED[api_key].last
+        response, message = decode_response(self.node, self.repeated, api_key, version, payload)
+        if self.node.producer_ids.took(correlation, response):
+            return
         self.node.step(ev.ResponseReceived(self.id, correlation, response, message))

@@ -47,11 +47,11 @@ cdef class RingPeer:
     cpdef wake(self)
     cpdef bint send(self, int kind, payload) except -1
     cpdef bint send_fetch(self, FetchRequest request) except -1
-    cpdef FetchResponse answer(self)
+    cpdef FetchResponse decode_answer(self)
     cdef int64_t _records(self) except -2
     cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats)
     cdef SegmentFile _map(self, int64_t base, uint64_t inode)
-    cpdef FetchRequest fetch(self)
+    cpdef FetchRequest decode_fetch(self)
     cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
                        Log log, int64_t below=*) except -2
     cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length)

@@ -99,7 +99,7 @@ cdef bint serves(SegmentFile file, uint64_t generation):
 
 cdef void note_copy(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
                     uint64_t began_ns) noexcept:
-    """Note that records which the leader sent at ``sent_ns`` are in the log."""
+    """Record that records which the leader sent at ``sent_ns`` are in the log."""
     cdef uint32_t records = <uint32_t>(end - base)
     kf_events_note(stats.events, E_TRAVEL, base, records, sent_ns, began_ns)
     kf_events_note(stats.events, E_COPY, base, records, began_ns, kf_now_ns())
@@ -165,7 +165,7 @@ cdef class RingPeer:
             self.link.bell.ring()
 
     cpdef publish(self):
-        """Show the other side what was committed; wakes it unless that can wait (``quiet``)."""
+        """Show the other side what is in the ring; wake it unless that can wait (``quiet``)."""
         if not self.unsent:
             return
         kf_ring_publish(self.out.ring)
@@ -179,7 +179,7 @@ cdef class RingPeer:
         self.link.bell.ring()
 
     cpdef bint send(self, int kind, payload) except -1:
-        """Commit a cold message; False if the ring has no room."""
+        """Put a message of Kafka's framing into the ring; False if the ring has no room."""
         if not self.out.send(kind, payload):
             return False
         self.unsent, self.quiet = True, False
@@ -188,7 +188,7 @@ cdef class RingPeer:
     # --- Fetch as follower ------------------------------------------------------------------------
 
     cpdef bint send_fetch(self, FetchRequest request) except -1:
-        """Commit a Fetch of a stream; False if the ring has no room."""
+        """Put a Fetch of a stream into the ring; False if the ring has no room."""
         cdef FetchMessage m
         cdef uint8_t *slot = kf_ring_claim(self.out.ring, sizeof(m))
         if slot == NULL:
@@ -212,8 +212,11 @@ cdef class RingPeer:
         self.unsent, self.quiet = True, False
         return True
 
-    cpdef FetchResponse answer(self):
-        """Return the ANSWER at hand as a FetchResponse; its records stay where they are."""
+    cpdef FetchResponse decode_answer(self):
+        """Return the ANSWER at hand as a FetchResponse; its records stay in the ring.
+
+        Return None, and set ``broken``, if its length does not fit.
+        """
         cdef AnswerMessage *m = &self.answer_message
         memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
         cdef int64_t records = self._records()
@@ -321,8 +324,8 @@ cdef class RingPeer:
 
     # --- Fetch as leader --------------------------------------------------------------------------
 
-    cpdef FetchRequest fetch(self):
-        """Return the FETCH at hand as a FetchRequest."""
+    cpdef FetchRequest decode_fetch(self):
+        """Return the FETCH at hand as a FetchRequest; None, and set ``broken``, if it is none."""
         cdef FetchMessage m
         if self.inbox.message.length != sizeof(m):
             self.broken = "a Fetch of another length"
@@ -356,7 +359,7 @@ cdef class RingPeer:
 
     cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
                        Log log, int64_t below=-1) except -2:
-        """Commit an answer with what the log has from ``read_offset`` on, ``below`` an end if set.
+        """Put an answer into the ring, with records from ``read_offset`` to ``below`` (-1: all).
 
         Returns the end offset of what it carries: ``read_offset`` if the ring had no room, or not
         for the whole of a batch, whose next part goes with the next call.

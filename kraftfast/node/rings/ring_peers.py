@@ -38,7 +38,7 @@ class RingPeers:
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer,
     # until ms).
     # retry: peer id -> [next attempt ms, pause ms]. due_ms: when ``tend`` is due, -1 for never.
-    # dying: peer id -> pidfd of the process behind a link that broke while it lived.
+    # dying: peer id -> pidfd of a process that closed its link and still lives.
     # local: processes of this host.
 
     def __init__(self, node: Node, loop: Loop, peer_type: type[LocalPeer] = LocalPeer) -> None:
@@ -74,7 +74,7 @@ class RingPeers:
         )
 
     def start(self) -> None:
-        """Tell the replicas that are to connect to us that we are here."""
+        """Tell the replicas of lower id, which connect to this one, that it runs; offer rings."""
         for peer_id in self.directories:
             if peer_id < self.node.config.node_id:
                 self._poke(peer_id)
@@ -102,7 +102,7 @@ class RingPeers:
             self.tend(self.node.now_ms())
 
     def tend(self, now_ms: int) -> None:
-        """Connect where it is our turn; sets ``due_ms``."""
+        """Offer rings to each peer for which an attempt is due; set ``due_ms``."""
         for peer_id, (offer, until_ms) in list(self.offers.items()):
             if now_ms >= until_ms:
                 self._give_up_offer(peer_id, offer)
@@ -175,7 +175,7 @@ class RingPeers:
         return self._learn(hello)
 
     def _learn(self, hello: Hello) -> str:
-        """Learn where a replica of ours lives, if that is news; or return why it cannot be one."""
+        """Learn the directory of a replica of this quorum; return why it cannot be one, or ""."""
         peer_id, place = hello.node_id, hello.directory
         own_id = self.node.config.node_id
         if place and self.directories.get(peer_id) != place and peer_id != own_id:
@@ -215,12 +215,12 @@ class RingPeers:
         self.node.links[peer_id] = peer
         self.node.idle.watch(link.inbox)
         events = select.EPOLLIN | select.EPOLLRDHUP
-        self.loop.watch(link.sock.fileno(), events, lambda _: self._broken(peer))
-        self.loop.watch(link.pidfd, select.EPOLLIN, lambda _: self._ended(peer))
+        self.loop.watch(link.sock.fileno(), events, lambda _: self._hung_up(peer))
+        self.loop.watch(link.pidfd, select.EPOLLIN, lambda _: self._process_ended(peer))
         self.node.step(ev.LinkUp(peer_id, True, True, key.directory_id))
 
-    def _broken(self, peer: LocalPeer) -> None:
-        """Note that the connection ended: the process is going, or has dropped us."""
+    def _hung_up(self, peer: LocalPeer) -> None:
+        """Drop the link whose socket was closed; the process is ending, or it dropped the link."""
         pidfd = self._kept_pidfd(peer.link)
         self._detach(peer)
         if self.local.has_ended(pidfd):
@@ -228,7 +228,7 @@ class RingPeers:
             self.node.step(ev.PeerEnded(peer.id))
             return
         self.dying[peer.id] = pidfd
-        self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._gone(peer.id))
+        self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._dying_ended(peer.id))
 
     def _kept_pidfd(self, link: RingLink) -> int:
         """Return a pidfd that outlives the link: its own where none is left for another."""
@@ -239,8 +239,8 @@ class RingPeers:
             self.loop.unwatch(pidfd)
             return pidfd
 
-    def _gone(self, peer_id: int) -> None:
-        """Note that the process behind a link that broke before has ended."""
+    def _dying_ended(self, peer_id: int) -> None:
+        """Report the end of a process whose link was dropped before."""
         self._forget_dying(peer_id)
         self.node.step(ev.PeerEnded(peer_id))
 
@@ -250,7 +250,7 @@ class RingPeers:
             self.loop.unwatch(pidfd)
             self.local.close(pidfd)
 
-    def _ended(self, peer: LocalPeer) -> None:
+    def _process_ended(self, peer: LocalPeer) -> None:
         self._detach(peer)
         self.node.step(ev.PeerEnded(peer.id))
 
@@ -270,13 +270,13 @@ class RingPeers:
         self.node.step(ev.LinkDown(peer.id))
 
     def _role_changed(self, effect: RoleChanged) -> None:
-        """Let go of segments of replicas that lead no more."""
+        """Unmap the segments of replicas that are not the leader."""
         for peer in self.peers:
             if peer.id != effect.leader_id:
                 peer.forget_maps()
 
     def drop_broken(self) -> None:
-        """Let go of links whose other side broke the rules."""
+        """Drop the links whose other side broke the rules of the ring."""
         for peer in list(self.peers):
             if not peer.intact():
                 self.node.tell("peer_dropped", peer_id=peer.id, why=peer.broken)

@@ -337,7 +337,7 @@ class Snapshots:
         return to_tags(log.producers.freeze(end_offset, log.segments))
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Note a snapshot on disk under its name: replicas may fetch it, unless one came later."""
+        """Report a snapshot on disk to the core: replicas may fetch it, unless a later one came."""
         self.node.step(ev.SnapshotCreated(snapshot_id))
         if snapshot_id not in self.node.core.snapshots:
             self._delete([snapshot_id])

@@ -99,7 +99,7 @@ class Making:
         self.bytes, self.last, self.last_s = 0, None, self._now_s()
 
     def applied(self, applier: Applier, batch: BatchView) -> None:
-        """Note that a batch was applied, and make a snapshot if one is due."""
+        """Record that a batch was applied, and make a snapshot if one is due."""
         self.bytes += batch.size
         self.last = batch.last_offset + 1, batch.leader_epoch, batch.max_timestamp
         if self.bytes >= self.bytes_max:
@@ -153,7 +153,7 @@ class Making:
         self.node.background.tell(lambda: self.node.snapshots.created(snapshot_id))
 
     def _failed(self, error: StorageError) -> None:
-        """Tell of it, and make room for the next attempt; in the loop."""
+        """Report it, and make room for the next attempt; in the loop."""
         self.node.log.nursery.make_way_for(error)
         self.node.tell("snapshot_failed", why=str(error))
 

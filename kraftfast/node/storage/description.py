@@ -36,7 +36,7 @@ KNOWN: dict[str, Sequence[object]] = {
 class Replacement(msgspec.Struct, frozen=True):
     """A replica whose directory is being rebuilt from its peers.
 
-    It must be written before the first step, and removed after the last one or when somebody
+    It must be written before the first step, and removed after the last one or when an operator
     decides whether the replica votes. It says no more than which directory the last attempt was
     to make: a directory that is not there must never be made with that id (D19).
     """

@@ -69,9 +69,11 @@ class Directories(dict[int, str]):
 def quorum_path(path: str | os.PathLike[str], host: Host = HOST) -> str:
     """Return the absolute path of a quorum's directory. Raises InvalidOption."""
     try:
-        found = os.fsdecode(path)
+        found = os.fspath(path)
     except TypeError:
-        raise InvalidOption(f"a quorum's directory must be a path, not {shown(path)}") from None
+        found = None
+    if not isinstance(found, str):  # bytes too: the workers' configuration is text
+        raise InvalidOption(f"a quorum's directory must be a str or a Path, not {shown(path)}")
     if not found or "\0" in found:
         raise InvalidOption(f"a quorum's directory cannot be called {found!r}")
     try:

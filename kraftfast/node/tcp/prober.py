@@ -14,6 +14,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.socket_link import FramedSocket
+from kraftfast.node.translation.peer_frames import client_id_of
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     SupportedFeature = wire.ApiVersionsResponse.SupportedFeature
 
 PROBES_MAX = 16
-NOBODY = ErrorCode.REQUEST_TIMED_OUT
+NO_ANSWER = ErrorCode.REQUEST_TIMED_OUT
 BROKEN = (PeerGone, MalformedFrame, UnsupportedVersion)
 
 
@@ -61,7 +62,7 @@ class Probing:
         if self.places is None:
             endpoint = self.prober.endpoint(self.effect)
             if endpoint is None:
-                self.prober.found(self, NOBODY)
+                self.prober.found(self, NO_ANSWER)
                 return
             resolver = self.prober.loop.resolver
             self.places = list(resolver.addresses(endpoint.host, endpoint.port)) or None
@@ -76,7 +77,7 @@ class Probing:
             fd = self.framed.fileno()
             self.prober.loop.watch(fd, select.EPOLLOUT, self._connected, self._failed)
             return
-        self.prober.found(self, NOBODY)
+        self.prober.found(self, NO_ANSWER)
 
     def _connected(self, _events: int) -> None:
         assert self.framed is not None
@@ -96,8 +97,7 @@ class Probing:
             cluster_id=node.cluster_id or None,
             node_id=self.effect.voter_id if node.cluster_id else -1,
         )
-        client_id = f"raft-client-{node.config.node_id}"
-        api_key = ApiKey.API_VERSIONS
+        api_key, client_id = ApiKey.API_VERSIONS, client_id_of(node)
         self.framed.send([frame.encode_request(api_key, self.version, 0, client_id, body)])
 
     def _ready(self, _events: int) -> None:
@@ -160,7 +160,7 @@ class Prober:
         if versions:
             self.node.queue(ev.Probed(effect.probe, ErrorCode.NONE, *versions))
         elif len(self.probing) >= PROBES_MAX:
-            self.node.queue(ev.Probed(effect.probe, NOBODY))
+            self.node.queue(ev.Probed(effect.probe, NO_ANSWER))
         else:
             until_ms = self.node.now_ms() + self.node.config.request_timeout_ms
             probing = Probing(self, effect, until_ms)
@@ -188,6 +188,6 @@ class Prober:
         """Take names that were resolved meanwhile; end probes that take too long."""
         for probing in list(self.probing):
             if now_ms >= probing.until_ms:
-                self.found(probing, NOBODY)
+                self.found(probing, NO_ANSWER)
             else:
                 probing.go_on()

@@ -209,7 +209,7 @@ def no_committed_offsets(message: wire.OffsetFetchRequest) -> wire.OffsetFetchRe
 def describe_cluster(
     node: Node, message: wire.DescribeClusterRequest, listener: str
 ) -> wire.DescribeClusterResponse:
-    """Return who is in the cluster; asked as a controller or as a broker, the voters are both."""
+    """Return the members of the cluster; the voters are its controllers and its brokers."""
     kind = wire.DescribeClusterResponse
     return kind(
         endpoint_type=message.endpoint_type,

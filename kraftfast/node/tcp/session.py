@@ -214,7 +214,7 @@ class Session:
             self.look_again()
 
     def _note_progress(self) -> None:
-        """Note when the frame that is under way began, and when much of it came."""
+        """Record when the frame that is under way began, and when much of it came."""
         splitter = self.framed.splitter
         if not splitter.partial:
             self.frame_ms = -1

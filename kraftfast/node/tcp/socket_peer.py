@@ -1,9 +1,9 @@
-"""Another replica reached over a socket: our requests to it and its answers.
+"""Another replica reached over a socket: requests to it and its answers.
 
 On every new connection ApiVersions comes first; then the highest common version of each API is
-used. A connection that ends is made again once, at once: refused, or closed again before
-ApiVersions is answered, is news that the process is gone; accepted is not. After that, connections
-are made when there is something to send.
+used. A connection that ends is made again once, at once: if it is refused, or closed again before
+ApiVersions is answered, the process counts as gone (``PeerEnded``). After that, a connection is
+made when there is something to send.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.socket_link import FramedSocket
-from kraftfast.node.translation import translate
-from kraftfast.node.translation.diverging import check_cut
-from kraftfast.node.translation.fetched_bytes import FetchedBytes
+from kraftfast.node.translation.peer_frames import client_id_of, decode_response, encode_request
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.types import address_text
-from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, InitProducerIdRequest
 from kraftfast.wire.notation import Versions
@@ -35,7 +32,7 @@ from kraftfast.wire.versions import (
 )
 
 if TYPE_CHECKING:
-    from kraftfast.core.messages import Payload, Request
+    from kraftfast.core.messages import Request
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
 
@@ -100,7 +97,7 @@ class SocketPeer:
         """Do nothing: what is sent goes to the kernel at once."""
 
     def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection, finally."""
         if self.side_channel is not None:
             self.side_channel.close()
         self._drop()
@@ -141,7 +138,8 @@ class SocketPeer:
         hello = ApiVersionsRequest(
             client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
         )
-        data = frame.encode_request(ApiKey.API_VERSIONS, 4, 0, self._client_id(), hello)
+        client_id = client_id_of(self.node)
+        data = frame.encode_request(ApiKey.API_VERSIONS, 4, 0, client_id, hello)
         try:
             self.framed.send([data])
         except PeerGone:
@@ -158,13 +156,13 @@ class SocketPeer:
             if events & ~select.EPOLLOUT:
                 self.asked_ms = self.node.now_ms()
                 for data in framed.receive():
-                    self._answer(data)
+                    self._handle_response(data)
                     if self.framed is not framed:
                         return
         except Exception as error:
             self.failed(error)
 
-    def _answer(self, data: frame.Frame) -> None:
+    def _handle_response(self, data: frame.Frame) -> None:
         if not self.ready:
             self._api_versions(data)
             return
@@ -173,23 +171,14 @@ class SocketPeer:
         if asked is None:
             raise MalformedFrame(f"an answer to nothing that was asked ({correlation})")
         api_key, version = asked
-        partition = self.node.partition
-        if api_key == ApiKey.FETCH:
-            _, fetched = wire_fetch.decode_response(version, data)
-            response = translate.fetched_from_wire(fetched, partition)
-            if response.diverging is not None:
-                check_cut(self.node.core, self.node.log, response)
-            message: Payload = FetchedBytes(fetched)
-        else:
-            message = self.repeated.decode_response(api_key, version, data)
-            response = translate.response_from_wire(api_key, message, partition)
-            if self.node.producer_ids.took(correlation, response):
-                return
+        response, payload = decode_response(self.node, self.repeated, api_key, version, data)
+        if self.node.producer_ids.took(correlation, response):
+            return
         foreign = getattr(response, "error", None) is ErrorCode.INCONSISTENT_CLUSTER_ID
         if foreign and not self.foreign:
             self.node.tell("peer_refused", who=self._who(), address=self._place())
         self.foreign = foreign
-        self.node.step(ev.ResponseReceived(self.id, correlation, response, message))
+        self.node.step(ev.ResponseReceived(self.id, correlation, response, payload))
 
     def _api_versions(self, data: frame.Frame) -> None:
         _, message = frame.decode_response(ApiKey.API_VERSIONS, 4, data)
@@ -212,17 +201,9 @@ class SocketPeer:
     def _send(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         assert self.framed is not None
         api_key = API_OF[type(request)]
-        partition = self.node.partition
         try:
             version = negotiate(api_key, self.versions)
-            if isinstance(request, core.FetchRequest):
-                fields = translate.fetch_to_wire(request, partition)
-                data = wire_fetch.encode_request(version, correlation, self._client_id(), fields)
-            else:
-                body = translate.request_to_wire(request, partition)
-                data = self.repeated.encode_request(
-                    api_key, version, correlation, self._client_id(), body
-                )
+            data = encode_request(self.node, self.repeated, version, correlation, request)
         except UnsupportedVersion:
             self._fail(correlation, ErrorCode.UNSUPPORTED_VERSION)
             return True
@@ -240,9 +221,6 @@ class SocketPeer:
         if self.framed.queued:
             self.loop.rewatch(self.framed.fileno(), self.framed.interest())
         return True
-
-    def _client_id(self) -> str:
-        return f"raft-client-{self.node.config.node_id}"
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -264,7 +242,7 @@ class SocketPeer:
         self.node.run_events()
 
     def _tell(self, event: ev.Event) -> None:
-        """Pass news of this connection to the core."""
+        """Queue an event of this connection for the core."""
         self.node.queue(event)
 
     def _missed(self, why: str) -> None:
@@ -320,8 +298,8 @@ class SocketPeer:
             self.node.queue(ev.RequestFailed(self.id, correlation, error))
 
     def tend(self, now_ms: int) -> None:
-        """Give up a connection on which nothing moves: silence is no news, but it may be a path
-        that is gone, and a fresh connection is through long before the old one sends again."""
+        """Give up a connection on which nothing moves. The process may live, but if the path is
+        gone, a fresh connection works long before the old one sends again."""
         if self.side_channel is not None:
             self.side_channel.tend(now_ms)
         if self.framed is None:

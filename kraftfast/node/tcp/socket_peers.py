@@ -80,7 +80,7 @@ class SocketPeers:
         self.by_id[id] = self.node.links[id] = SocketPeer(self.node, self.loop, id, *place)
 
     def drop(self, id: int) -> None:
-        """Hang up for good, if there is such a peer."""
+        """Close the connection to a peer, finally, if there is such a peer."""
         peer = self.by_id.pop(id, None)
         if peer is None:
             return

@@ -143,7 +143,7 @@ class Sockets:
         return ""
 
     def forget(self, session: Session) -> None:
-        """Note that a session has ended."""
+        """Record that a session has ended."""
         del self.sessions[session]
         self.resumable.pop(session, None)
         self.per_address[session.host] -= 1

@@ -115,7 +115,7 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
         return core.VoteRequest(
-            0, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
+            0, core.NO_REPLICA, 0, 0, cluster_id=message.cluster_id, partition_known=False
         )
     return generated.vote_request_from_wire(message, fields)
 
@@ -159,7 +159,7 @@ def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
     """Return a Fetch, from the fast path's fields or, in another shape, from the whole message."""
     if not isinstance(message, PartitionFetch):
         return core.FetchRequest(
-            -1, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
+            -1, core.NO_REPLICA, 0, 0, cluster_id=message.cluster_id, partition_known=False
         )
     known = message.topic_id == partition.topic_id and message.partition == METADATA_PARTITION
     request = generated.fetch_request_from_wire(

@@ -218,7 +218,7 @@ class MoreAsync(AsyncRemoteProducer):
         self._made = made = quorum.async_producer(timeout=CALL_S, idempotent=self.idempotent)
         await made
         told = self._one()
-        if self.chance.random() < 0.4:  # it is forgotten: closed by whoever collects it
+        if self.chance.random() < 0.4:  # it is forgotten: closed when it is collected
             with suppress(KraftfastError):
                 await self._end_of(told, made.append_wait(told.values[0], timeout=CALL_S))
             with warnings.catch_warnings():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse, ReadBarrierResponse
+from kraftfast.core.messages import NO_REPLICA, FetchRequest, FetchResponse, ReadBarrierResponse
 from kraftfast.errors import CorruptBatch, ErrorCode
 from kraftfast.record import pure
 from kraftfast.sim.require import require
@@ -216,7 +216,7 @@ class Reader:
     def _ask(self, target: Process) -> None:
         request = FetchRequest(
             epoch=NO_EPOCH,
-            replica=NOBODY,
+            replica=NO_REPLICA,
             fetch_offset=self.position,
             last_fetched_epoch=NO_EPOCH,
             max_wait_ms=self.world.random.choice((0, 50)),
@@ -302,7 +302,7 @@ class ReaderSource:
 
     def __init__(self, reader: Reader, target: Process, request: FetchRequest) -> None:
         self.reader, self.target, self.request = reader, target, request
-        self.peer_id = NOBODY.id
+        self.peer_id = NO_REPLICA.id
 
     def failed(self, error: Exception) -> None:
         """Fail: nothing that a session raises is expected here."""

@@ -86,7 +86,7 @@ class LocalStranger(LocalClient):
         expect(False, f"D19: a {what} of another quorum is let in")
 
     def _status(self, place: str) -> None:
-        """Ask how far a replica is, once it runs, and what nobody knows."""
+        """Ask how far a replica is, once it runs, and a question that does not exist."""
         until = self.host.monotonic() + self.chance.choice((CALL_S, SHORT_S))
         told = wait_started(place, until, self.host)["high_watermark"]
         expect(told <= self.world.oracle.committed_end, f"I6: {place} tells of {told}")
@@ -111,7 +111,7 @@ class LocalStranger(LocalClient):
             sock.close()
 
     def _words(self) -> bytes:
-        """Return what nobody understands, or may say."""
+        """Return a question that does not exist, or that no client may ask."""
         chance, own = self.chance, self.world.cluster_id
         peer: dict[str, Any] = {
             "kind": chance.choice(("peer", "poke")), "node_id": chance.choice((1, 2, 77)),

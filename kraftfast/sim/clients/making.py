@@ -97,7 +97,7 @@ class Making:
             return  # it is not made yet
         for id, directory in replica_directories(PLACE, known.replicas).items():
             if self._leaves and not self.disk.exists(directory):
-                continue  # the description comes last; who does it again finds that
+                continue  # the description comes last; a second attempt finds that
             meta = read_meta(self.disk, directory)  # type: ignore[arg-type]
             expect(
                 (meta.node_id, meta.cluster_id) == (id, known.cluster_id),

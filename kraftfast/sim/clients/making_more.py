@@ -51,7 +51,7 @@ from kraftfast.sim.require import expect
 ELSEWHERE = "/half-made"
 OTHERS_ID = 30
 """Of a replica of another quorum."""
-NO_PATHS: tuple[Any, ...] = (7, "", "a\0b", "/\udcff")
+NO_PATHS: tuple[Any, ...] = (7, "", b"/quorum", "a\0b", "/\udcff")
 
 
 class MakingMore(Making):
@@ -136,7 +136,7 @@ class MakingMore(Making):
         disk.rename(f"{PLACE}/aside", f"/aside-{OTHERS_ID}")
 
     def _held(self) -> None:
-        """Wait for the lock of somebody who changes the quorum, and give up."""
+        """Wait for the lock of another process that changes the quorum, and give up."""
         held = HeldLock(PLACE, LOCK, self.host)
         try:
             self._raises(DirectoryInUse, lambda: add_next(PLACE, self.host), "it is held")

@@ -1,4 +1,4 @@
-"""An operator as he is: what he draws he asks for by ``Admin``, from a program of his own.
+"""An operator with the real client: it asks for its draws by ``Admin``, from its own program.
 
 It goes by the directories of this host or by addresses, repeats what had no answer, and waits. What
 it is told was done was committed, at some moment since it was asked for.
@@ -36,11 +36,11 @@ BY_ADMIN, OF_THIS_HOST = 0.5, 0.5
 SHORT_S = 0.3
 """A call with so little time often ends without an answer."""
 HOST_ID = 900
-"""Of his program, behind those of all others."""
+"""Of the operator's program, behind those of all others."""
 
 
 class AdminOrder(Order):
-    """A request under way by an admin. ``asking``: his call has not returned yet."""
+    """A request under way by an admin. ``asking``: the call has not returned yet."""
 
     asking = True
 
@@ -50,7 +50,7 @@ class AdminOrder(Order):
         return self.asking or self.operator.world.now_us < self.until_us
 
     def returned(self, answer: ErrorCode | None) -> None:
-        """Note that the call has ended; None: nobody knows how."""
+        """Record that the call has ended; None: its outcome is unknown."""
         self.asking, self.answer = False, answer
         world = self.operator.world
         self.until_us = 0 if answer is not None else world.now_us + LOST_MS * 1000
@@ -172,5 +172,5 @@ class OperatorByAdmin(Operator):
 
 
 def operator_of(world: World) -> Operator:
-    """Return the operator of a run; he uses an admin only in later seeds."""
+    """Return the operator of a run; it uses an admin only in later seeds."""
     return OperatorByAdmin(world) if world.seed >= OPERATED_FROM else Operator(world)

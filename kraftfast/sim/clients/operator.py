@@ -84,7 +84,7 @@ class Order:
 
 
 class Operator:
-    """Draws changes for as long as the world lets him."""
+    """Draw changes for as long as the world permits it."""
 
     running: bool
     order: Order | None  # the last one

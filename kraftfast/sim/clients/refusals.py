@@ -64,7 +64,7 @@ def check_refusal(error: RequestRefused) -> None:
 
 
 def ask_what_is_refused(world: World, admin: Any, random: Random) -> None:
-    """Ask one of them. Raises KraftfastError where nobody could say so."""
+    """Ask one of them. Raises KraftfastError where no replica could say so."""
     asked = requests(world)
     what = random.choice(sorted(asked))
     before = world.oracle.voters.latest().voters

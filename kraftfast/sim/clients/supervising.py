@@ -486,7 +486,7 @@ class SimQuorum(LocalQuorum):
         return structs.replace(super()._config(id), listeners=[ListenerConfig(*place)])
 
     def _adopt(self, timeout: float, only: int | None = None) -> None:
-        """Have replicas tried again that are down, by who knows."""
+        """Have a supervisor try again to start replicas that are down."""
         self._program._adopting = True
         try:
             super()._adopt(timeout, only)
@@ -496,5 +496,5 @@ class SimQuorum(LocalQuorum):
                 self._program.failed.pop(id, None)
 
     def vanish(self) -> None:
-        """Be gone with the process: nothing is closed, and nobody is told."""
+        """End with the process: nothing is closed, and no other process is told."""
         self._closed, self._clients = True, None

@@ -245,7 +245,7 @@ class SupervisingMore(Supervising):
             self.world.count("observers added again")
 
     def _replace(self, made: SimQuorum, machine: Machine) -> None:
-        """Replace a replica, at times while somebody else does the same (D19)."""
+        """Replace a replica, at times while another program does the same (D19)."""
         if self.chance.random() < TWO_REPLACE:
             self.run(lambda: self._replace_too(made, machine))
             self.host.sleep(self.chance.random() * WORK_S_MAX)

@@ -276,7 +276,7 @@ class RemoteUser(RemoteProducer):
         except InvalidOption:
             return
         except KraftfastError:
-            return  # one that may be an address, where nobody is
+            return  # one that may be an address, where no process listens
         expect(False, "a quorum is reached where none is")
 
     def act(self) -> None:

@@ -244,9 +244,9 @@ class Planned:
     # --- doubt ------------------------------------------------------------------------------------
 
     def _begin_in_doubt(self) -> None:
-        """Take the memory of one voter and another one for ever, before anybody has a log (D10).
+        """Take the memory of one voter and another one for ever, before any has a log (D10).
 
-        The first is in doubt of a log that it never had, and nobody is elected by all. The others,
+        The first is in doubt of a log that it never had, and none is elected by all. The others,
         a majority that is certain, must begin without them; not before the first is back.
         """
         world, voters = self.world, self.world.voters()

@@ -42,7 +42,7 @@ UNJUDGED: dict[str, Any] = {
     "user": "",
     "local_strangers": 0,
 }
-"""Nor does anybody who compares what it is told with what the oracle knows."""
+"""Nor do clients run that compare what they are told with what the oracle knows."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}
 
 READS: dict[str, Any] = {

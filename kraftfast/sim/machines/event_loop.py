@@ -81,9 +81,9 @@ class SimEventLoop(asyncio.SelectorEventLoop):
         def run() -> None:
             try:
                 outcome, value = future.set_result, func(*args)
-            except Exception as error:  # noqa: BLE001 - whoever awaits it gets it
+            except Exception as error:  # noqa: BLE001 - the task that awaits it gets it
                 outcome, value = future.set_exception, error
-            if not self.is_closed():  # as asyncio: nobody awaits it any more
+            if not self.is_closed():  # as asyncio: no task awaits it any more
                 self.call_soon_threadsafe(done, outcome, value)
 
         self._host.thread(run, "asyncio").start()

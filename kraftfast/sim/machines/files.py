@@ -59,7 +59,7 @@ class Files:
         heapq.heappush(self._free, fd)
 
     def vanish(self, power: bool) -> None:
-        """Close all files with their process; ``power``: without a word to anybody."""
+        """Close all files with their process; ``power``: no other process is told."""
         for file in list(self.by_fd.values()):
             file.vanish(power)
 

@@ -172,7 +172,7 @@ cdef class PagedFile:
         self.wipe(image, size, self.room)
 
     cdef wipe(self, uint8_t *image, uint64_t start, uint64_t end):
-        """Clear [start, end) of an image, after a ``look``: what nobody stored into is zero."""
+        """Clear [start, end) of an image, after a ``look``: what was never stored into is zero."""
         cdef uint64_t page, first, last
         for page in range(start // PAGE, pages_in(end)):
             if self.held[page]:

@@ -136,7 +136,7 @@ class SimNames:
 
 
 class SimCondition:
-    """``threading.Condition`` of a program; who waits looks again after a moment."""
+    """``threading.Condition`` of a program; a waiter looks again after a moment."""
 
     def __init__(self, program: Program) -> None:
         self._program, self._lock = program, program.host.lock()
@@ -148,7 +148,7 @@ class SimCondition:
         self._lock.release()
 
     def notify(self) -> None:
-        """Do nothing: who waits looks again by itself."""
+        """Do nothing: a waiter looks again by itself."""
 
     def wait_for(self, predicate: Any) -> None:
         while not predicate():

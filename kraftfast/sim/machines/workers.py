@@ -61,7 +61,7 @@ class Kept(LocalSocket):
             end.changed()
 
     def post(self, message: tuple[bytes, list[Passed]] | None) -> None:
-        """Put a message into the other end at once, as the kernel does; who waits learns later.
+        """Put a message into the other end at once, as the kernel does; a waiter learns later.
 
         So what a worker says as it ends is there when its end is noticed.
         """
@@ -184,7 +184,7 @@ class WorkerProcess(Program):
             drop(stack)
 
     def leave(self, code: int) -> None:
-        """Be gone for all others; whoever calls this drops the stack."""
+        """End the process for all others; the caller drops the stack."""
         if self.alive:
             self.alive, self.stacks = False, []
             self.world.local.exit_codes[self.pid] = code if self.error is None else self._code

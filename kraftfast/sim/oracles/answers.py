@@ -71,7 +71,7 @@ class Answers:
         return self.process.quorum_config.fetch_timeout_ms
 
     def _is_reached(self, source: Any) -> bool:
-        """Return whether an answer could reach who asked."""
+        """Return whether an answer could reach the sender of the request."""
         if isinstance(source, RingRequest):
             return self.process.links.get(source.peer.id) is source.peer
         return not isinstance(source, SessionRequest) or source.session is not None

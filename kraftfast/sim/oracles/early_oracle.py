@@ -153,7 +153,7 @@ class EarlyOracle:
         directory_id, place = told.directory_id, told.voters_at.offset
         linked = state.peers.directory_of(leader_id)
         if linked not in (ZERO_UUID, directory_id):
-            directory_id, place = linked, NO_OFFSET  # of another disk, whose set nobody told
+            directory_id, place = linked, NO_OFFSET  # of another disk, whose set was not told
         here = process.core.history.latest_offset
         turned = directory_id not in self.world.machine(leader_id).directories()
         if turned and "corrupt_network" in self.world.settings.faults:

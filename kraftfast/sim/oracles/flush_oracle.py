@@ -70,7 +70,7 @@ class FlushOracle:
         return process.now_ms() - began_ms if runs and known is process else 0
 
     def resigns(self, process: Process, leader: Leader) -> None:
-        """Check a leader that just resigned, asked by nobody: without others, or for a stuck flush.
+        """Check a leader that resigned without a request: without others, or for a stuck flush.
 
         ``leader``: what it was until then.
         """

@@ -212,7 +212,7 @@ class Settling:
             left_ms -= piece_ms
             is_stuck = self._may_be_stuck()
             if is_stuck and was_stuck:
-                return  # for a whole piece: by now somebody would have been elected
+                return  # for a whole piece: by now a leader would have been elected
             was_stuck = is_stuck
 
     def _lacks_one_of_all(self) -> bool:
@@ -250,8 +250,8 @@ class Settling:
     def _votes_for(self, candidate: Process, voters: list[Process]) -> int:
         """Return how many of these grant it their votes: it asks where its voter set says.
 
-        Who has moved while nobody leads is asked by none, as in Kafka, and asks in vain itself
-        where its log is shorter.
+        While there is no leader, a voter that has moved is asked by none, as in Kafka, and asks in
+        vain itself if its log is shorter.
         """
 
         def end(process: Process) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def finished_end(job: Job, options: SinkOptions) -> int:
 
 
 def note_finished(job: Job, options: SinkOptions) -> None:
-    """Note that all micro-batches up to this one are committed, below the log's end now."""
+    """Record that all micro-batches up to this one are committed, below the log's end now."""
     found = {
         "batch": job.batch, "end_offset": options.committed_end(), "cluster": options.cluster_id(),
     }  # fmt: skip
