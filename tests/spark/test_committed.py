@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -129,6 +130,59 @@ def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quoru
     quorum.replica(2, (1, 10), (2, 5))
     quorum.replica(3, (1, 10), (3, 1))
     assert epochs(values(quorum.path)) == [1] * 10
+
+
+class Synced:
+    """What is put on disk; ``refused``: directories below which that fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: Path) -> None:
+        self.paths: list[str] = []
+        self.refused = tuple(f"{each}/" for each in refused)
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self.sync)
+
+    def sync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if path.startswith(self.refused):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.paths.append(path)
+
+
+def test_what_no_process_may_have_flushed_is_on_disk_before_it_is_read(
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas that are killed leave records in the page cache that a power cut may take. A leader
+    that lacks them could be elected then, and others stand there."""
+    holders = [quorum.replica(id, (1, 60), (1, 40), floor=(20, 1)) for id in (1, 2)]
+    quorum.replica(3, (1, 30))
+    synced = Synced(monkeypatch)
+    assert len(values(quorum.path)) == 100
+    for holder in holders:
+        (log_path,) = holder.glob("*-0")
+        files = [str(each) for each in log_path.glob("*.log")]
+        assert {*files, str(log_path)} <= {*synced.paths}, "the names of segments, too (D18)"
+
+
+def test_what_cannot_be_put_on_disk_does_not_count(
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum.replica(1, (1, 60), (1, 40), floor=(20, 1))
+    broken = quorum.replica(2, (1, 60), (1, 40))
+    quorum.replica(3, (1, 30))
+    Synced(monkeypatch, broken)
+    assert len(values(quorum.path)) == 20, "as if its directory were not here"
+
+
+def test_an_only_voter_has_on_disk_what_is_read(
+    quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Quorum(tmp_path / "alone", 1)
+    path = alone.replica(1, (1, 60), (1, 40), floor=(20, 1))
+    synced = Synced(monkeypatch)
+    assert len(values(path)) == len(values(alone.path)) == 100
+    assert any(each.endswith(".log") for each in synced.paths)
+    Synced(monkeypatch, path)
+    assert len(values(path)) == len(values(alone.path)) == 20
 
 
 def test_a_fetched_snapshot_has_an_epoch(quorum: Quorum) -> None:

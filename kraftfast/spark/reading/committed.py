@@ -3,8 +3,9 @@
 * A replica that runs says it: its high watermark.
 * A quorum's directory that no process runs is read up to what one of its replicas knows to be
   committed, or up to what no leader to come can lack, by the voter sets in the logs (``certain``).
+  The processes may have been killed before they flushed, so that is done first.
 * A replica's directory by itself is read up to what it knows: its ``committed-floor``, its newest
-  snapshot. The only voter of a quorum knows all that it holds.
+  snapshot. The only voter of a quorum knows all that it holds, once that is on disk.
 * A log without replica, as a copy of Kafka's, is read up to the broker's high watermark if that is
   stored beside it, else to its last whole batch.
 """
@@ -124,7 +125,11 @@ class OneLog:
             told = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
             return None if told is None else OffsetAndEpoch(told, NO_EPOCH)
         known = self.known()
-        return None if self.votes_alone(known) else known
+        if self.votes_alone(known):
+            with contextlib.suppress(StorageError, OSError):
+                self.extents.put_on_disk()  # D11: a power cut would take what is not
+                return None
+        return known
 
     def known(self) -> OffsetAndEpoch:
         """Return the highest end that a replica's files say is committed. Raises CorruptLog."""
@@ -364,7 +369,7 @@ def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]
 
 
 def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]]:
-    """Return what the directories hold, of those that can be read.
+    """Return what the directories hold on disk, of those that can be read and flushed.
 
     Where no log names voters, ``quorum.json`` beside them does.
     """
@@ -374,6 +379,7 @@ def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]
             sets = [each for each in log.voter_sets(known.offset) if each[0] < extent.end_offset]
             path = log.place.log_path
             epochs = stored_epoch(path, extent), snapshot_epoch(path)
+            log.extents.put_on_disk()  # D11: a power cut would take what is not
             found.append((log, Held(log.key(), extent, epochs[0], tuple(sets), epochs[1])))
     if not any(each.sets for _, each in found):
         described = described_voters(os.path.dirname(logs[0].place.directory))
