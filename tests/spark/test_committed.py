@@ -216,6 +216,29 @@ def test_a_damaged_replica_does_not_hide_what_the_others_hold(quorum: Quorum) ->
     assert len(values(quorum.path)) == 15
 
 
+def test_a_dead_leaders_tail_is_not_read_where_the_others_begin_behind_it(quorum: Quorum) -> None:
+    """Two have a snapshot that ends where their logs do; the first was stopped before."""
+    quorum.replica(1, (1, 80), (1, 100))
+    for id in (2, 3):
+        path = quorum.replica(id, floor=(100, 2))
+        files = LogFiles(path)
+        files.snapshot(100, [(b"key", b"value")], epoch=2)
+        files.end_offset = 100
+        files.roll()
+    assert values(quorum.path) == [], "all is in the snapshot"
+
+
+def test_a_dead_leaders_tail_is_not_read_for_a_log_that_is_lost(quorum: Quorum) -> None:
+    """The second is elsewhere. What the third committed is damaged; it knows how far that was."""
+    quorum.replica(1, (1, 80), (1, 100), floor=(70, 1))
+    path = quorum.replica(3, (1, 80), (2, 30), floor=(100, 2))
+    last = path / "__cluster_metadata-0" / f"{80:020d}.log"
+    for damage in (lambda: last.write_bytes(b"\1" * 500), last.unlink):
+        damage()
+        with pytest.raises(errors.CorruptLog):
+            values(quorum.path)
+
+
 def test_the_only_voter_knows_all_that_it_holds(tmp_path: Path) -> None:
     made = Quorum(tmp_path / "one", 1)
     path = made.replica(1, (1, 10), (2, 5))

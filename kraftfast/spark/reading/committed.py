@@ -346,19 +346,21 @@ def quorum_end(logs: list[OneLog]) -> Bounded:
     if len(running) > len(logs) // 2 and best > 0:
         return Bounded(chosen, best)  # their word is enough, and costs no look at a file
     known = _most_known(logs)
+    bounded = Bounded(chosen, best)
     if known.offset > best:
-        best, chosen = known.offset, _holder(logs, known)
+        best, bounded = known.offset, _of_holder(logs, known)
     held = _held(logs, known)
     if _may_lead(held, running):
-        return Bounded(chosen, best)
+        return bounded
     certain = certain_end([each for _, each in held], known)
     # No replica leads, so that none cuts its log meanwhile.
     if certain.end.offset > best and not _may_lead(held, _running(logs)):
         log, of_log = held[certain.index]
-        best, chosen = certain.end.offset, log
-        if not running and best >= of_log.extent.end_offset and log.votes_alone(known):
+        bounded = Bounded(log, certain.end.offset)
+        whole = certain.end.offset >= of_log.extent.end_offset
+        if not running and whole and log.votes_alone(known):
             return Bounded(log, None)
-    return Bounded(chosen, best)
+    return bounded
 
 
 def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]) -> bool:
@@ -415,13 +417,22 @@ def _most_known(logs: list[OneLog]) -> OffsetAndEpoch:
     return max(found)
 
 
-def _holder(logs: list[OneLog], known: OffsetAndEpoch) -> OneLog:
-    """Return a log that holds all below a committed end, or else one that reaches farthest."""
+def _of_holder(logs: list[OneLog], known: OffsetAndEpoch) -> Bounded:
+    """Return a log that holds all below a committed end, as far as there is any, or begins there.
+
+    Else one as far as its own files know it to be committed: another one's tail may be a dead
+    leader's.
+    """
     extents = _extents(logs)
     for log, extent in extents:
         if extent.end_offset >= known.offset and known.epoch == extent.epoch_at(known.offset - 1):
-            return log
-    return max(extents, key=lambda each: each[1].end_offset)[0]
+            return Bounded(log, known.offset)
+    for log, extent in extents:
+        if extent.start_offset >= known.offset:
+            return Bounded(log, known.offset)
+    found = [(_most_known([log]).offset, extent.end_offset, log) for log, extent in extents]
+    own, _, log = max(found, key=lambda each: (min(each[:2]), *each[:2]))
+    return Bounded(log, own)
 
 
 def left_out(bounded: Bounded) -> str:
