@@ -220,11 +220,7 @@ def test_a_dead_leaders_tail_is_not_read_where_the_others_begin_behind_it(quorum
     """Two have a snapshot that ends where their logs do; the first was stopped before."""
     quorum.replica(1, (1, 80), (1, 100))
     for id in (2, 3):
-        path = quorum.replica(id, floor=(100, 2))
-        files = LogFiles(path)
-        files.snapshot(100, [(b"key", b"value")], epoch=2)
-        files.end_offset = 100
-        files.roll()
+        begin_at(quorum.replica(id, floor=(100, 2)), 100, 2)
     assert values(quorum.path) == [], "all is in the snapshot"
 
 
@@ -274,6 +270,54 @@ def test_a_stream_of_a_directory_never_reads_a_tail(quorum: Quorum) -> None:
     assert [row["value"] for row in rows] == values(quorum.path)
     assert epochs([row["value"] for row in rows]) == [1] * 100 + [2] * 50
     assert third.is_dir()
+
+
+def begin_at(path: Path, offset: int, epoch: int) -> LogFiles:
+    """All of a log is in its snapshot."""
+    files = LogFiles(path)
+    for each in files.log_path.glob("*.log"):
+        each.unlink()
+    files.snapshot(offset, [(b"key", b"value")], epoch=epoch)
+    files.end_offset = offset
+    files.roll()
+    return files
+
+
+def test_a_stream_goes_on_with_a_snapshot_and_not_with_a_dead_leaders_tail(quorum: Quorum) -> None:
+    paths = [quorum.replica(id, (1, 80)) for id in (1, 2, 3)]
+    options = {"path": str(quorum.path), "failOnDataLoss": "false", "timeout": "0.1"}
+    reader = LogSource(options).streamReader(struct(["offset", "value"]))
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    files = LogFiles(paths[0])
+    files.end_offset = 80
+    files.append(files.roll(), [b"%d of epoch 1" % n for n in range(80, 180)])
+    for path in paths[1:]:
+        begin_at(path, 100, 2)
+    later = reader.latestOffset(end, ReadAllAvailable())
+    rows = read_all(reader, reader.partitions(end, later))
+    assert [(row["offset"], row["value"]) for row in rows] == [(99, b"value")]
+
+
+def test_a_stream_outlives_a_micro_batch_that_is_gone_everywhere(quorum: Quorum) -> None:
+    """It was planned, and the query stood still until retention took it."""
+    paths = [quorum.replica(id, (1, 100)) for id in (1, 2, 3)]
+
+    def reader(loss: str) -> Any:
+        options = {"path": str(quorum.path), "failOnDataLoss": loss, "timeout": "0.1"}
+        return LogSource(options).streamReader(struct(["offset", "value"]))
+
+    start = reader("true").initialOffset()
+    end = reader("true").latestOffset(start, ReadAllAvailable())
+    for path in paths:
+        files = begin_at(path, 200, 1)
+        files.append(files.roll(), [b"%d of epoch 1" % n for n in range(200, 210)])
+    with pytest.raises(errors.OffsetOutOfRange, match="starts at offset 200 by now"):
+        reader("true").partitions(start, end)
+    on = reader("false")
+    assert read_all(on, on.partitions(start, end)) == []
+    later = on.latestOffset(end, ReadAllAvailable())
+    rows = read_all(on, on.partitions(end, later))
+    assert [row["offset"] for row in rows] == [199, *range(200, 210)]
 
 
 @pytest.mark.processes
