@@ -71,10 +71,15 @@ class LogView:
     def last_epoch(self) -> int:
         """Return the epoch of the last record, in the log or in the snapshot that the log goes on
         from.
+
+        An epoch without records does not count: of a leader whose log had no room for the first
+        one. No other log has it, so that it would look like a divergence for ever where the log
+        begins at its end (L5).
         """
-        if len(self.trail) == 0 and self.snapshots:
-            return self.snapshots[-1].epoch
-        return self.trail.last_epoch
+        epoch = self.trail.epoch_at(self.end_offset - 1)
+        if epoch < 0:
+            return self.snapshots[-1].epoch if self.snapshots else 0
+        return epoch
 
     def epoch_before(self, end_offset: int) -> int:
         """Return the epoch of the record before an offset that is not below the log's start."""

@@ -43,6 +43,7 @@ class Host:
         self.reject_next = False
         self.stalled = False  # the log has no room
         self.waiting_write: fx.WriteFetched | None = None
+        self.waiting_control: fx.AppendControl | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.probing: fx.Probe | None = None  # the latest
         self.fetched_bytes = 0  # of the snapshot on its way here
@@ -64,7 +65,7 @@ class Host:
         self.applied = -1
         self.disk.truncations = 0
         self.stalled = False
-        self.waiting_write = None
+        self.waiting_write = self.waiting_control = None
         self.slices_held = 0
         self.replica = world.replica_class(
             world.config_of(self.id),
@@ -208,6 +209,9 @@ class Host:
         self.queued = 0
 
     def do_AppendControl(self, effect: fx.AppendControl) -> None:
+        if self.stalled:
+            self.waiting_control = effect
+            return
         began = len(self.disk.records)
         batch = self.world.new_batch() if len(effect.records) > 1 else 0
         for record in effect.records:
@@ -265,9 +269,12 @@ class Host:
         """The log has room: what waited for it is written."""
         self.stalled = False
         effect, self.waiting_write = self.waiting_write, None
+        control, self.waiting_control = self.waiting_control, None
         if effect is not None:
             self.do_WriteFetched(effect)
-            self.go_on()
+        if control is not None:
+            self.do_AppendControl(control)
+        self.go_on()
 
     def do_AnswerSnapshot(self, effect: fx.AnswerSnapshot) -> None:
         response = effect.response
@@ -382,7 +389,7 @@ class Host:
         self.world.on_all(self, effect.offset)
 
     def do_RoleChanged(self, effect: fx.RoleChanged) -> None:
-        self.waiting_write = None
+        self.waiting_write = self.waiting_control = None
 
     def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
         if effect.error == ErrorCode.NONE:

@@ -50,6 +50,17 @@ def test_formatting_and_opening(tmp_path: Path) -> None:
         format_directory(Disk(), str(path), MINE, options)
 
 
+def test_a_witness_of_kafkas_acknowledges_from_disk_alone(tmp_path: Path) -> None:
+    """Kafka's leader takes each acknowledgement for what is on disk: it knows of no other (D3)."""
+    with pytest.raises(InvalidOption, match="durability=memory does not go with"):
+        LogOptions("memory", "kafka-raft")
+    format_directory(Disk(), str(tmp_path / "1"), MINE, LogOptions("majority", "kafka-raft"))
+    options = tmp_path / "1" / OPTIONS
+    options.write_text(options.read_text().replace("=majority", "=memory"))
+    with pytest.raises(ForeignDirectory, match="durability=memory does not go with"):
+        ReplicaDirectory(Disk(), str(tmp_path / "1"))
+
+
 def test_formatting_is_all_or_nothing() -> None:
     whole = CrashDisk()
     format_directory(whole, "/replica", MINE, LogOptions())

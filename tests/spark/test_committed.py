@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -131,6 +132,59 @@ def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quoru
     assert epochs(values(quorum.path)) == [1] * 10
 
 
+class Synced:
+    """What is put on disk; ``refused``: directories below which that fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: Path) -> None:
+        self.paths: list[str] = []
+        self.refused = tuple(f"{each}/" for each in refused)
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self.sync)
+
+    def sync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if path.startswith(self.refused):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.paths.append(path)
+
+
+def test_what_no_process_may_have_flushed_is_on_disk_before_it_is_read(
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas that are killed leave records in the page cache that a power cut may take. A leader
+    that lacks them could be elected then, and others stand there."""
+    holders = [quorum.replica(id, (1, 60), (1, 40), floor=(20, 1)) for id in (1, 2)]
+    quorum.replica(3, (1, 30))
+    synced = Synced(monkeypatch)
+    assert len(values(quorum.path)) == 100
+    for holder in holders:
+        (log_path,) = holder.glob("*-0")
+        files = [str(each) for each in log_path.glob("*.log")]
+        assert {*files, str(log_path)} <= {*synced.paths}, "the names of segments, too (D18)"
+
+
+def test_what_cannot_be_put_on_disk_does_not_count(
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum.replica(1, (1, 60), (1, 40), floor=(20, 1))
+    broken = quorum.replica(2, (1, 60), (1, 40))
+    quorum.replica(3, (1, 30))
+    Synced(monkeypatch, broken)
+    assert len(values(quorum.path)) == 20, "as if its directory were not here"
+
+
+def test_an_only_voter_has_on_disk_what_is_read(
+    quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Quorum(tmp_path / "alone", 1)
+    path = alone.replica(1, (1, 60), (1, 40), floor=(20, 1))
+    synced = Synced(monkeypatch)
+    assert len(values(path)) == len(values(alone.path)) == 100
+    assert any(each.endswith(".log") for each in synced.paths)
+    Synced(monkeypatch, path)
+    assert len(values(path)) == len(values(alone.path)) == 20
+
+
 def test_a_fetched_snapshot_has_an_epoch(quorum: Quorum) -> None:
     """The third led, and what it committed stands in its snapshot; its floor is unreadable."""
     for id in (1, 2):
@@ -160,6 +214,25 @@ def test_a_damaged_replica_does_not_hide_what_the_others_hold(quorum: Quorum) ->
     quorum.replica(3, (1, 10), (2, 5))
     (path / "__cluster_metadata-0" / f"{10:020d}.log").write_bytes(b"\1" * 500)
     assert len(values(quorum.path)) == 15
+
+
+def test_a_dead_leaders_tail_is_not_read_where_the_others_begin_behind_it(quorum: Quorum) -> None:
+    """Two have a snapshot that ends where their logs do; the first was stopped before."""
+    quorum.replica(1, (1, 80), (1, 100))
+    for id in (2, 3):
+        begin_at(quorum.replica(id, floor=(100, 2)), 100, 2)
+    assert values(quorum.path) == [], "all is in the snapshot"
+
+
+def test_a_dead_leaders_tail_is_not_read_for_a_log_that_is_lost(quorum: Quorum) -> None:
+    """The second is elsewhere. What the third committed is damaged; it knows how far that was."""
+    quorum.replica(1, (1, 80), (1, 100), floor=(70, 1))
+    path = quorum.replica(3, (1, 80), (2, 30), floor=(100, 2))
+    last = path / "__cluster_metadata-0" / f"{80:020d}.log"
+    for damage in (lambda: last.write_bytes(b"\1" * 500), last.unlink):
+        damage()
+        with pytest.raises(errors.CorruptLog):
+            values(quorum.path)
 
 
 def test_the_only_voter_knows_all_that_it_holds(tmp_path: Path) -> None:
@@ -197,6 +270,54 @@ def test_a_stream_of_a_directory_never_reads_a_tail(quorum: Quorum) -> None:
     assert [row["value"] for row in rows] == values(quorum.path)
     assert epochs([row["value"] for row in rows]) == [1] * 100 + [2] * 50
     assert third.is_dir()
+
+
+def begin_at(path: Path, offset: int, epoch: int) -> LogFiles:
+    """All of a log is in its snapshot."""
+    files = LogFiles(path)
+    for each in files.log_path.glob("*.log"):
+        each.unlink()
+    files.snapshot(offset, [(b"key", b"value")], epoch=epoch)
+    files.end_offset = offset
+    files.roll()
+    return files
+
+
+def test_a_stream_goes_on_with_a_snapshot_and_not_with_a_dead_leaders_tail(quorum: Quorum) -> None:
+    paths = [quorum.replica(id, (1, 80)) for id in (1, 2, 3)]
+    options = {"path": str(quorum.path), "failOnDataLoss": "false", "timeout": "0.1"}
+    reader = LogSource(options).streamReader(struct(["offset", "value"]))
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    files = LogFiles(paths[0])
+    files.end_offset = 80
+    files.append(files.roll(), [b"%d of epoch 1" % n for n in range(80, 180)])
+    for path in paths[1:]:
+        begin_at(path, 100, 2)
+    later = reader.latestOffset(end, ReadAllAvailable())
+    rows = read_all(reader, reader.partitions(end, later))
+    assert [(row["offset"], row["value"]) for row in rows] == [(99, b"value")]
+
+
+def test_a_stream_outlives_a_micro_batch_that_is_gone_everywhere(quorum: Quorum) -> None:
+    """It was planned, and the query stood still until retention took it."""
+    paths = [quorum.replica(id, (1, 100)) for id in (1, 2, 3)]
+
+    def reader(loss: str) -> Any:
+        options = {"path": str(quorum.path), "failOnDataLoss": loss, "timeout": "0.1"}
+        return LogSource(options).streamReader(struct(["offset", "value"]))
+
+    start = reader("true").initialOffset()
+    end = reader("true").latestOffset(start, ReadAllAvailable())
+    for path in paths:
+        files = begin_at(path, 200, 1)
+        files.append(files.roll(), [b"%d of epoch 1" % n for n in range(200, 210)])
+    with pytest.raises(errors.OffsetOutOfRange, match="starts at offset 200 by now"):
+        reader("true").partitions(start, end)
+    on = reader("false")
+    assert read_all(on, on.partitions(start, end)) == []
+    later = on.latestOffset(end, ReadAllAvailable())
+    rows = read_all(on, on.partitions(end, later))
+    assert [row["offset"] for row in rows] == [199, *range(200, 210)]
 
 
 @pytest.mark.processes

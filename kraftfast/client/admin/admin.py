@@ -249,9 +249,27 @@ class Admin:
         kind = wire.AlterPartitionReassignmentsRequest
         body = kind(topics=[], transfer_to=NO_NODE if to is None else to)
 
+        attempts = 0
+
+        def is_over(leader: Any, until: float) -> bool:
+            question_body = question(self.way.topic)
+            info = read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, question_body, until))
+            return info.epoch > before.epoch and (
+                info.leader_id != before.leader_id if to is None else info.leader_id == to
+            )
+
         def ask(leader: Any, until: float) -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1 and is_over(leader, until):  # the answer was lost: not once more
+                return
             answer = leader.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, until)
-            check(answer.error_code, answer.error_message)
+            try:
+                check(answer.error_code, answer.error_message)
+            except RequestRefused as refusal:
+                if refusal.code != ErrorCode.VOTER_NOT_FOUND or not is_over(leader, until):
+                    raise  # else it is no other voter since it leads itself
+                return
             if answer.transfer_to == not_understood:
                 raise UnsupportedVersion("this leader cannot be asked to hand over")
 

@@ -5,8 +5,11 @@ This is for readers of files alone: nothing in a log says how far it is committe
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +28,8 @@ EPOCH_AT, MAGIC_AT = 12, 16
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
+NOTHING_TO_FLUSH = (errno.EINVAL, errno.EROFS)
+"""What a file system answers that cannot flush, as it takes no writes."""
 
 EpochStart = tuple[int, int]
 """(epoch, offset of its first record that is there)."""
@@ -115,6 +120,21 @@ class LogExtents:
         known = self._walked.get(base_offset)
         return known.places if known else []
 
+    def put_on_disk(self) -> None:
+        """Flush all that stands there, and the names of the segments (D18).
+
+        The process that wrote it may have died before it did.
+        """
+        log_path = self.reader.log_path
+        for _, path in self.reader.segments():
+            with contextlib.suppress(FileNotFoundError):  # given up meanwhile
+                _flush(path, open_regular(path, os.O_RDONLY), os.fdatasync)
+        try:
+            fd = os.open(log_path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise StorageError(f"cannot open {log_path}: {error.strerror}") from None
+        _flush(log_path, fd, os.fsync)
+
     def _look(self, bases: list[int], end_offset: int | None) -> Extent:
         if not bases:
             return Extent(0, 0)
@@ -200,6 +220,17 @@ class LogExtents:
         end = int(last["position"] + last["size"])
         fault = scan.WHOLE if count == len(rows) else scan.END
         return data[:end], known.position + end, int(last["end_offset"]), int(last["epoch"]), fault
+
+
+def _flush(path: str, fd: int, flush: Callable[[int], None]) -> None:
+    """Flush a descriptor and close it."""
+    try:
+        flush(fd)
+    except OSError as error:
+        if error.errno not in NOTHING_TO_FLUSH:
+            raise StorageError(f"cannot flush {path}: {error.strerror}") from None
+    finally:
+        os.close(fd)
 
 
 def _first_epoch(segment: HeldSegment) -> int:

@@ -66,7 +66,8 @@ class _LogOptions(NamedTuple):
 class LogOptions(_LogOptions):
     """What was promised about a log when it was formatted; the same on every replica.
 
-    Raises InvalidOption for a durability or records that there are not.
+    Raises InvalidOption for a durability or records that there are not, and for a witness that
+    would acknowledge from memory: Kafka's leaders take each Fetch for what is on disk (D3).
     """
 
     __slots__ = ()
@@ -82,6 +83,11 @@ class LogOptions(_LogOptions):
             raise InvalidOption(f"durability must be one of {DURABILITIES}, not {durability!r}")
         if records not in RECORDS:
             raise InvalidOption(f"records must be one of {RECORDS}, not {records!r}")
+        if (durability, records) == ("memory", KAFKA_RAFT):
+            raise InvalidOption(
+                "durability=memory does not go with records=kafka-raft: Kafka's controllers count "
+                "what a witness has as on its disk; choose durability=majority"
+            )
         checked = cast("RecordsMode", records)  # one of RECORDS
         return super().__new__(cls, durability, checked, topic, topic_id)
 

@@ -1,7 +1,7 @@
 """Up to where the logs of a quorum at rest are certain: no leader to come can cut them there.
 
 A log does not say how far it is committed. A record of epoch E is certain if a majority of the
-voters holds it and no leader can be elected that lacks it (D11, I7):
+voters holds it on disk and no leader can be elected that lacks it (D11, I7):
 
 * The voters are those of the voter sets in the logs themselves (KIP-853) by which a leader without
   the record could be elected: the set in force where the logs are known to be committed, and every

@@ -3,8 +3,9 @@
 * A replica that runs says it: its high watermark.
 * A quorum's directory that no process runs is read up to what one of its replicas knows to be
   committed, or up to what no leader to come can lack, by the voter sets in the logs (``certain``).
+  The processes may have been killed before they flushed, so that is done first.
 * A replica's directory by itself is read up to what it knows: its ``committed-floor``, its newest
-  snapshot. The only voter of a quorum knows all that it holds.
+  snapshot. The only voter of a quorum knows all that it holds, once that is on disk.
 * A log without replica, as a copy of Kafka's, is read up to the broker's high watermark if that is
   stored beside it, else to its last whole batch.
 """
@@ -124,7 +125,11 @@ class OneLog:
             told = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
             return None if told is None else OffsetAndEpoch(told, NO_EPOCH)
         known = self.known()
-        return None if self.votes_alone(known) else known
+        if self.votes_alone(known):
+            with contextlib.suppress(StorageError, OSError):
+                self.extents.put_on_disk()  # D11: a power cut would take what is not
+                return None
+        return known
 
     def known(self) -> OffsetAndEpoch:
         """Return the highest end that a replica's files say is committed. Raises CorruptLog."""
@@ -341,19 +346,21 @@ def quorum_end(logs: list[OneLog]) -> Bounded:
     if len(running) > len(logs) // 2 and best > 0:
         return Bounded(chosen, best)  # their word is enough, and costs no look at a file
     known = _most_known(logs)
+    bounded = Bounded(chosen, best)
     if known.offset > best:
-        best, chosen = known.offset, _holder(logs, known)
+        best, bounded = known.offset, _of_holder(logs, known)
     held = _held(logs, known)
     if _may_lead(held, running):
-        return Bounded(chosen, best)
+        return bounded
     certain = certain_end([each for _, each in held], known)
     # No replica leads, so that none cuts its log meanwhile.
     if certain.end.offset > best and not _may_lead(held, _running(logs)):
         log, of_log = held[certain.index]
-        best, chosen = certain.end.offset, log
-        if not running and best >= of_log.extent.end_offset and log.votes_alone(known):
+        bounded = Bounded(log, certain.end.offset)
+        whole = certain.end.offset >= of_log.extent.end_offset
+        if not running and whole and log.votes_alone(known):
             return Bounded(log, None)
-    return Bounded(chosen, best)
+    return bounded
 
 
 def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]) -> bool:
@@ -364,7 +371,7 @@ def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]
 
 
 def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]]:
-    """Return what the directories hold, of those that can be read.
+    """Return what the directories hold on disk, of those that can be read and flushed.
 
     Where no log names voters, ``quorum.json`` beside them does.
     """
@@ -374,6 +381,7 @@ def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]
             sets = [each for each in log.voter_sets(known.offset) if each[0] < extent.end_offset]
             path = log.place.log_path
             epochs = stored_epoch(path, extent), snapshot_epoch(path)
+            log.extents.put_on_disk()  # D11: a power cut would take what is not
             found.append((log, Held(log.key(), extent, epochs[0], tuple(sets), epochs[1])))
     if not any(each.sets for _, each in found):
         described = described_voters(os.path.dirname(logs[0].place.directory))
@@ -409,13 +417,22 @@ def _most_known(logs: list[OneLog]) -> OffsetAndEpoch:
     return max(found)
 
 
-def _holder(logs: list[OneLog], known: OffsetAndEpoch) -> OneLog:
-    """Return a log that holds all below a committed end, or else one that reaches farthest."""
+def _of_holder(logs: list[OneLog], known: OffsetAndEpoch) -> Bounded:
+    """Return a log that holds all below a committed end, as far as there is any, or begins there.
+
+    Else one as far as its own files know it to be committed: another one's tail may be a dead
+    leader's.
+    """
     extents = _extents(logs)
     for log, extent in extents:
         if extent.end_offset >= known.offset and known.epoch == extent.epoch_at(known.offset - 1):
-            return log
-    return max(extents, key=lambda each: each[1].end_offset)[0]
+            return Bounded(log, known.offset)
+    for log, extent in extents:
+        if extent.start_offset >= known.offset:
+            return Bounded(log, known.offset)
+    found = [(_most_known([log]).offset, extent.end_offset, log) for log, extent in extents]
+    own, _, log = max(found, key=lambda each: (min(each[:2]), *each[:2]))
+    return Bounded(log, own)
 
 
 def left_out(bounded: Bounded) -> str:

@@ -117,7 +117,9 @@ class Paths:
 
         What was handed out as committed is on a majority of the replicas, but any one of them may
         be behind after a change of leader: such a one is no damage, and another one is read, as
-        soon as it is there. Raises NoQuorum after ``timeout`` seconds.
+        soon as it is there. After ``timeout`` seconds one will do that begins at ``end`` or behind
+        it, where the last record is gone everywhere; raises NoQuorum if there is none. It is taken
+        at once if already the plan was made by such a one: others may hold a dead leader's tail.
         """
         if name != QUORUM:
             bounded = self.bounded().get(name)
@@ -126,6 +128,9 @@ class Paths:
         deadline = time.monotonic() + self.options.timeout
         while True:
             chosen = self.bounded()[QUORUM].log
+            begins_behind = splits.log_start(chosen.place) >= end
+            if begins_behind and epoch < 0:
+                return chosen
             found = self.logs.holders(end, epoch)
             found.sort(key=lambda log: log is not chosen)
             for log in found:
@@ -134,6 +139,8 @@ class Paths:
             if found:
                 return found[0]
             if time.monotonic() >= deadline:
+                if begins_behind:
+                    return chosen
                 raise NoQuorum(
                     f"offset {end - 1} was committed, and no replica in {self.options.path} holds "
                     f"it within {self.options.timeout:g} s"
