@@ -70,7 +70,7 @@ def _learn(
     )
     if epoch < state.epoch or error is UNKNOWN_LEADER_EPOCH:
         return DONE
-    if leader_id == state.local.id and forgot_that_it_led(state, epoch):
+    if leader_id == state.local.id and not leads(state, epoch):
         leader_id = NO_NODE  # what is said of the voters counts all the same (D23)
     if answer_goes_too_far(state, epoch, now_ms) or not state.is_consistent(epoch, leader_id):
         return FAILED
@@ -100,13 +100,12 @@ def _learn(
     return PROCEED
 
 
-def forgot_that_it_led(state: ReplicaState, epoch: int) -> bool:
-    """Return whether this id may have led ``epoch`` although this replica does not know it.
+def leads(state: ReplicaState, epoch: int) -> bool:
+    """Return whether this replica leads ``epoch``, or led it and resigned.
 
-    Its disk was replaced (D23), or it crashed after it had sent BeginQuorumEpoch and before
-    quorum-state was written. It never leads that epoch again (D4), but a voter that names it as the
-    leader can elect it in the next one (L1).
+    Another replica may say so of an epoch that this one does not know: its directory was replaced
+    or rolled back (D23), or it crashed after it had sent BeginQuorumEpoch and before quorum-state
+    was written. It never leads that epoch again (D4), but a voter that names it as the leader can
+    elect it in the next one (L1).
     """
-    if epoch > state.epoch:
-        return state.log.end_offset == 0
-    return state.role not in (Role.LEADER, Role.RESIGNED)
+    return epoch == state.epoch and state.role in (Role.LEADER, Role.RESIGNED)

@@ -449,6 +449,28 @@ def test_who_forgot_that_it_led_is_elected_again() -> None:
         assert it.role == "candidate", "that was an answer of the epoch before"
 
 
+def test_a_later_epoch_in_which_others_follow_this_replica_is_learnt() -> None:
+    """L1: its directory is from before that epoch, or a bit was flipped on the way to a follower.
+
+    The other voter had the shorter log, so only this one could be elected; it named this one as the
+    leader of its epoch in every answer, and they counted for nothing.
+    """
+    it = started(epoch=2, voters=VoterSet.of(1, 2), log=((1, 10),))
+    it.step(ev.Tick(), 2000)
+    assert it.role == "prospective"
+    answer = msg.VoteResponse(
+        partition_error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=1, leader_epoch=9
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 2001)
+    assert (it.epoch, it.leader_id) == (9, -1)
+    it.check_invariants()
+    it.step(ev.Tick(), 6000)
+    granted = msg.VoteResponse(leader_id=1, leader_epoch=9, vote_granted=True)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 6001)
+    assert (it.role, it.epoch, it.leader_id) == ("candidate", 10, -1)
+    it.check_invariants()
+
+
 def test_what_is_said_of_the_voters_counts_where_this_id_is_named() -> None:
     """Found by a reviewer: two replaced disks began a second log beside committed records (D23)."""
     for epoch in (0, 5):

@@ -409,3 +409,10 @@ def test_a_leader_that_a_reassignment_removes_leaves_an_idle_quorum() -> None:
     """Of the simulator: it handed over in the second in which nothing may be elected."""
     result = run_seed(80_886, Settings.of_seed(80_886, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_an_epoch_that_was_damaged_on_its_way_is_no_strangers() -> None:
+    """Of the simulator: a flipped bit of an answer moved the epoch of an observer, and a stranger
+    that had just asked for votes was blamed."""
+    result = run_seed(81_556, Settings.of_seed(81_556, short=True))
+    assert result["ok"], result["violation"]
