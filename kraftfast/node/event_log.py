@@ -92,8 +92,11 @@ KINDS = {
     "slow_flush": Kind(WARNING, "log", "a flush of the log took {duration_ms} ms"),
     "disk_full": Kind(ERROR, "log", "{why} -> appends are refused until this succeeds"),
     "disk_has_room": Kind(INFO, "log", "there is room on the disk -> appends are taken again"),
+    "log_damaged": Kind(
+        ERROR, "log", "{why} -> not sent; another replica is to lead; replace this disk"
+    ),
     "leader_gives_way": Kind(
-        INFO, "log", "no room for appends -> replica {successor_id} is to lead"
+        INFO, "log", "{why} -> replica {successor_id} is to lead"
     ),
     "records_rejected": Kind(
         WARNING,

@@ -9,8 +9,9 @@ import pytest
 
 from kraftfast.core import events as ev
 from kraftfast.errors import DiskFull
-from kraftfast.node.disk_space import FULL_MS_MAX, PAUSE_MS_MAX, DiskSpace
+from kraftfast.node.disk_space import FULL_MS_MAX, DiskSpace
 from kraftfast.node.failures import Unanswered
+from kraftfast.node.giving_way import PAUSE_MS_MAX
 from kraftfast.testing import simulated
 from kraftfast.testing.simulation import SimulatedQuorum
 from kraftfast.types import ZERO_UUID, ReplicaKey

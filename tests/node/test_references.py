@@ -212,7 +212,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("inline_max", [0, 1 << 20])
 @pytest.mark.parametrize("at, why", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_that_a_follower_rejects_ends_its_owner(
+def test_damage_that_a_follower_rejects_is_found_by_its_owner(
     tmp_path: Path, at: int, why: str, inline_max: int
 ) -> None:
     """D10, L5: it led on, and whatever began below that batch could never catch up."""
@@ -228,7 +228,7 @@ def test_damage_that_a_follower_rejects_ends_its_owner(
     replicas.close()
 
 
-def test_a_batch_without_a_header_ends_its_owner(replicas: Replicas) -> None:
+def test_a_batch_without_a_header_is_found_by_its_owner(replicas: Replicas) -> None:
     """Nothing of it could be sent, and the follower waited for it without end."""
     base = damage(replicas.log, 16, number=1)  # the stream goes on from the batch before it
     replicas.open_stream()

@@ -2,8 +2,7 @@
 
 A follower checks what it copies, and fetches again what does not check (D20). It cannot know
 whether the way or this log damaged it, so this replica looks: nothing below the end of its log may
-fail a check. One that serves damage ends, and another one leads, from which all can fetch
-(D10, L5).
+fail a check. One that is damaged lets another one lead, from which all can fetch (D10, L5).
 """
 
 from __future__ import annotations

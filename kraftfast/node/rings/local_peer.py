@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
-from kraftfast.errors import MalformedFrame, UnsupportedVersion
+from kraftfast.errors import CorruptLog, MalformedFrame, UnsupportedVersion
 from kraftfast.link.ring_link import RingLink
 from kraftfast.log.reading.served import Served
+from kraftfast.node.damage import locate
 from kraftfast.node.rings.ring_peer import (
     KIND_ANSWER,
     KIND_FETCH,
@@ -92,12 +93,11 @@ class RingRequest:
     def answer_fetch(self, response: core.FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer a Fetch outside streams, with the bytes themselves."""
         records = None
-        if effect.read_offset >= 0:
-            bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
-            found = self.peer.served.locate(log, effect.read_offset, bound, effect.read_end_offset)
-            if found is not None:
-                segment, position, length = found
-                records = segment.file.view(position, position + length)
+        bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
+        found = locate(self.peer.node, self.peer.served, effect, bound)
+        if found is not None:
+            segment, position, length = found
+            records = segment.file.view(position, position + length)
         self.reply(response, records)
 
 
@@ -134,6 +134,10 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             end_offset = self.push(
                 effect.response, offset, effect.max_bytes, log, effect.read_end_offset
             )
+        except CorruptLog as error:  # the stream is blocked, until the follower opens another one
+            self.node.disk_space.damage.refuse(self.node, effect, error)
+            self.push(effect.response, -1, 0, log)
+            end_offset = offset
         except Exception as error:
             self.failed(error)
             return

@@ -16,6 +16,7 @@ from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.log.reading.served import Served
+from kraftfast.node.damage import locate
 from kraftfast.node.failures import is_final
 from kraftfast.node.translation import translate
 from kraftfast.wire import fetch as wire_fetch
@@ -105,13 +106,12 @@ class SessionRequest:
     def answer_fetch(self, response: FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped (R8)."""
         records = None
-        if effect.read_offset >= 0 and self.session is not None:
-            found = self.session.served.locate(
-                log, effect.read_offset, effect.max_bytes, effect.read_end_offset
-            )
-            if found is not None:
-                segment, position, length = found
-                records = bytes(segment.file.view(position, position + length))
+        if self.session is None:
+            return
+        found = locate(self.session.door.node, self.session.served, effect, effect.max_bytes)
+        if found is not None:
+            segment, position, length = found
+            records = bytes(segment.file.view(position, position + length))
         self.reply(response, records)
 
     def respond(self, body: Message) -> None:

@@ -1,0 +1,78 @@
+"""A leader that finds damage in its log sends none of it, and lets another voter lead (D10, L5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.core.effects import AnswerFetch
+from kraftfast.core.messages import FetchResponse
+from kraftfast.errors import CorruptLog, ErrorCode
+from kraftfast.log.reading.served import Served
+from kraftfast.node.damage import locate
+from kraftfast.node.giving_way import PAUSE_MS_MIN
+from tests.log.kit import Home, fill
+from tests.log.test_served import flip
+from tests.node.test_disk_space import FullNode
+
+
+class DamagedNode(FullNode):
+    """A leader of three with room and a damaged batch at offset 3; ``told``: its events."""
+
+    def __init__(self, log: Any) -> None:
+        super().__init__(2, 3)
+        self.log = log
+        for voter in self.voters.values():
+            voter.log_end_offset = log.end_offset
+        self.disk_space = self.space
+        self.told: list[str] = []
+
+    def tell(self, event: str, **_fields: object) -> None:
+        self.told.append(event)
+
+    def fetch(self, served: Served, offset: int) -> AnswerFetch:
+        """Have it answer a Fetch; return the answer. One that is refused is empty."""
+        effect = AnswerFetch(None, FetchResponse(), offset)
+        found = locate(self, served, effect, 1)  # type: ignore[arg-type]
+        assert (found is None) == (effect.response.partition_error != ErrorCode.NONE)
+        return effect
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[DamagedNode]:
+    home = Home(tmp_path / "1")
+    log = home.open()
+    fill(log, 6)
+    flip(log.active.file.path, log.active.position_of(3) + 100)
+    yield DamagedNode(log)
+    home.kill()
+
+
+def test_damage_is_sent_once_at_most(node: DamagedNode) -> None:
+    served = Served()
+    errors = [node.fetch(served, 3).response.partition_error for _ in range(3)]
+    assert errors == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE]
+    assert node.told == ["log_damaged", "log_damaged"]
+    assert node.fetch(served, 4).response.partition_error == ErrorCode.NONE
+
+
+def test_another_voter_leads_by_turns_and_not_too_often(node: DamagedNode) -> None:
+    served = Served()
+    assert node.until(1000) == []
+    for _ in range(2):
+        node.fetch(served, 3)
+    assert node.until(1200) == [(1100, 2)], "once for what was found once"
+    node.fetch(served, 3)
+    assert node.until(1000 + PAUSE_MS_MIN) == [(1100, 2)]
+    node.until(1200 + PAUSE_MS_MIN)
+    node.fetch(served, 3)
+    assert [id for _, id in node.until(5000)] == [2, 3]
+
+
+def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
+    node.core.role = "follower"
+    node.disk_space.damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))  # type: ignore[arg-type]
+    assert node.until(1000) == []
