@@ -39,7 +39,8 @@ class Damage:
         """Let another voter lead, once, for what was found."""
         if self.found:
             self.found = False  # a follower that still needs it finds it again
-            self.giving_way.attempt(node, now_ms, "the log is damaged")
+            # A voter that has what is committed soon has all: appends wait for it then.
+            self.giving_way.attempt(node, now_ms, node.core.high_watermark, "the log is damaged")
 
 
 def locate(

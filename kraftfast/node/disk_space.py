@@ -49,7 +49,7 @@ class DiskSpace:
             self.full_ms, self.giving_way = now_ms, GivingWay(now_ms + FULL_MS_MAX)
             node.tell("disk_full", why=node.log.error)
         elif node.appends_held or node.control is not None:
-            self.giving_way.attempt(node, now_ms, "no room for appends")
+            self.giving_way.attempt(node, now_ms, node.log.end_offset, "no room for appends")
 
 
 def check_place(node: Node) -> None:

@@ -25,8 +25,8 @@ class GivingWay:
     def __init__(self, at_ms: int = 0) -> None:
         self.at_ms, self.pause_ms, self.successor = at_ms, 0, -1
 
-    def attempt(self, node: Node, now_ms: int, why: str) -> None:
-        """Hand over to the next voter, by turns, that follows and has all of the log.
+    def attempt(self, node: Node, now_ms: int, end_offset: int, why: str) -> None:
+        """Hand over to the next voter, by turns, that follows and has all below ``end_offset``.
 
         If two disks that fail preferred each other, a third one would never lead. Nothing happens
         before ``at_ms``, nor where this replica does not lead.
@@ -38,7 +38,7 @@ class GivingWay:
             voter.key.id
             for voter in node.core.describe(now_ms).voters
             if voter.key.id != own
-            and voter.log_end_offset == node.log.end_offset
+            and voter.log_end_offset >= end_offset
             and voter.last_fetch_ms > oldest_ms
         ]
         if not followers:

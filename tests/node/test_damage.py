@@ -25,8 +25,9 @@ class DamagedNode(FullNode):
     def __init__(self, log: Any) -> None:
         super().__init__(2, 3)
         self.log = log
+        self.core.high_watermark = log.end_offset - 1
         for voter in self.voters.values():
-            voter.log_end_offset = log.end_offset
+            voter.log_end_offset = log.end_offset - 1  # and the next batch is on its way
         self.disk_space = self.space
         self.told: list[str] = []
 
@@ -70,6 +71,15 @@ def test_another_voter_leads_by_turns_and_not_too_often(node: DamagedNode) -> No
     node.until(1200 + PAUSE_MS_MIN)
     node.fetch(served, 3)
     assert [id for _, id in node.until(5000)] == [2, 3]
+
+
+def test_one_that_is_behind_is_not_to_lead(node: DamagedNode) -> None:
+    """It is the one that needs the batch, perhaps, and never gets it by leading."""
+    node.voters[2].log_end_offset = 3
+    served = Served()
+    for _ in range(2):
+        node.fetch(served, 3)
+    assert node.until(1000) == [(100, 3)]
 
 
 def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
