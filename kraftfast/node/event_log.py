@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kraftfast.record.shapes import Fault
-
 if TYPE_CHECKING:
     from kraftfast.log.log import Log
 
@@ -350,6 +348,8 @@ class EventLog:
 
     def records_rejected(self, leader_id: int, log: Log) -> None:
         """Tell why the last copy from the leader stopped, unless its bytes were on the move."""
+        from kraftfast.record.shapes import Fault  # a program that starts replicas needs none
+
         if log.fault not in (Fault.OK, Fault.STALE):
             self.tell(
                 "records_rejected", leader_id=leader_id, offset=log.end_offset, why=log.fault_text()

@@ -24,6 +24,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.link.stats import Stats
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import Log
+from kraftfast.log.reading.served import Served
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.snapshots.newest_snapshot import clip
 from kraftfast.log.snapshots.snapshot_files import snapshot_path
@@ -356,6 +357,7 @@ def test_an_answer_has_the_same_records(both: Both, offset: int, bytes_max: int,
     """One at least, as many as fit, and none beyond where it must not read (I20)."""
     both.carry_out([both.drain(8)])
     asker: Any = Asker()
+    asker.session = SimpleNamespace(served=Served(), door=SimpleNamespace(node=both.node))
     both.carry_out([(fx.AnswerFetch(asker, msg.FetchResponse(), offset, bytes_max, end),) * 2])
     (sent,) = both.world.out
     assert len(sent.records) == asker.records == (0 if offset < 0 else asker.records or -1)

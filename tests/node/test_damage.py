@@ -84,5 +84,6 @@ def test_one_that_is_behind_is_not_to_lead(node: DamagedNode) -> None:
 
 def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
     node.core.role = "follower"
-    node.disk_space.damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))  # type: ignore[arg-type]
+    damage: Any = node.disk_space.damage
+    damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))
     assert node.until(1000) == []

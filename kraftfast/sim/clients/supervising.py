@@ -215,7 +215,7 @@ class Supervising(Program):
     """
 
     # lost: whose disk is gone, and is to be replaced.
-    # failed: by replica id, why its storage failed, until an operator has it tried again.
+    # failed, failed_adopted: why the storage of replicas failed, until an operator retries them.
 
     running: bool
     acting: bool
@@ -235,7 +235,7 @@ class Supervising(Program):
         self.quorum: SimQuorum | None = None
         self.own_disk = SimDisk(Random(world.seed * 2 + 1 + (1 << 52)))
         self._removed: dict[int, NodeConfig] = {}
-        self.failed: dict[int, KraftfastError] = {}
+        self.failed, self.failed_adopted = dict[int, KraftfastError](), dict[int, KraftfastError]()
         self.closed = self._adopting = self.acting = False
         self.lost: Machine | None = None
         self._produced = 0
@@ -296,9 +296,8 @@ class Supervising(Program):
 
     def note_failed(self, id: int, error: KraftfastError) -> None:
         """Note that a replica ended by an error, which may be one that is final (D9)."""
-        may_pass = self._adopting or isinstance(error, MAY_PASS)
-        if isinstance(error, StorageError) and not may_pass:
-            self.failed[id] = error
+        if isinstance(error, StorageError) and not isinstance(error, MAY_PASS):
+            (self.failed_adopted if self._adopting else self.failed)[id] = error
 
     def check_may_start(self, id: int) -> None:
         """D9: no worker is started for storage that failed, nor a second one for a replica."""
@@ -328,7 +327,7 @@ class Supervising(Program):
     def _supervise(self) -> None:
         """Run a supervisor until one of its calls fails."""
         self.quorum, self._removed = None, {}
-        self.failed = {}  # another supervisor knows nothing of what was before it
+        self.failed, self.failed_adopted = {}, {}  # another one knows nothing of what was before it
         made = SimQuorum(self)
         self.world.count("quorums started")
         try:
@@ -349,10 +348,11 @@ class Supervising(Program):
     def _mend(self, found: Supervisor) -> None:
         """Do what an operator does: replace disks (``operator``), and say that it was done."""
         for id, error in found.faults().items():
-            require(id in self.failed, f"L1: replica {id} stays down without need: {error!r}")
+            known = self.failed | self.failed_adopted
+            require(id in known, f"L1: replica {id} stays down without need: {error!r}")
             machine = self.world.machine(id)
             if not machine.dead and machine is not self.lost:
-                del self.failed[id]
+                self.failed.pop(id, self.failed_adopted.pop(id, None))
                 found.retry(id)
                 self.world.count("workers tried again")
         if not self.running:
