@@ -1,8 +1,8 @@
 """Damage that a leader finds in its own log as it serves a follower: not served, and told.
 
-It cannot end for it: a replica that begins anew reads all of the log, and would end one leader
-after the other where each has damage of its own, though between them they have every record. So
-another voter leads, which serves what is damaged here (D10, L5), and the operator replaces this
+The leader does not end: a replica that joins reads the whole log, and would end one leader after
+the other where each has damage of its own, though between them they have every record. Another
+voter leads instead, which serves what is damaged here (D10, L5), and the operator replaces this
 disk. The next start refuses the log.
 """
 
