@@ -48,7 +48,7 @@ class DiskSpace:
         elif self.full_ms < 0:
             self.full_ms, self.giving_way = now_ms, GivingWay(now_ms + FULL_MS_MAX)
             node.tell("disk_full", why=node.log.error)
-        elif node.appends_held or node.control is not None:
+        elif node.core.role == "leader" and (node.appends_held or node.control is not None):
             self.giving_way.attempt(node, now_ms, node.log.end_offset, "no room for appends")
 
 
