@@ -109,11 +109,9 @@ def due_ms(state: ReplicaState) -> int:
 def timers_of(state: ReplicaState) -> Timers:
     """Return those of the present role. A follower that writes does not wait for its leader."""
     if state.follower is not None:
-        if state.writing:
-            return WRITING
         download = state.follower.download
-        if download is not None and download.busy:
-            return BUSY
+        if state.writing or (download is not None and download.busy):
+            return WRITING
     return TIMERS[type(state.current)]
 
 
@@ -490,6 +488,7 @@ TIMERS: dict[type, Timers] = {
     ),
 }
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
-"""Of a follower that waits for room in its log."""
-BUSY = timers(Timer(keep_alive_due_ms, keep_alive))
-"""Of a follower that writes a snapshot: it does not campaign meanwhile, and may grant votes."""
+"""Of a follower that waits for room in its log, or for a slice of a snapshot to be written.
+
+It does not campaign meanwhile, and may grant votes.
+"""

@@ -13,6 +13,7 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, Done, edit
+from tests.damaging import flip
 from tests.log.kit import PAGE, TIMESTAMP, Home, append, batch, fill, snapshot
 
 Run = Callable[..., Done]
@@ -30,10 +31,6 @@ def closed(home: Home) -> Home:
     snapshot(home, 40, 2)
     home.close()
     return home
-
-
-def flip(path: Path, at: int) -> None:
-    edit(path, at, bytes([path.read_bytes()[at] ^ 1]))
 
 
 # --- small files and indexes ----------------------------------------------------------------------

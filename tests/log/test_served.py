@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.served import Served, check_batches
+from tests.damaging import flip
 from tests.log.kit import KIB, Home, append, batch, snapshot
 
 FIELDS = {
@@ -98,9 +98,3 @@ def flipped(path: str, position: int) -> Iterator[None]:
     flip(path, position)
     yield
     flip(path, position)
-
-
-def flip(path: str, position: int) -> None:
-    with open(path, "r+b") as file:
-        byte = os.pread(file.fileno(), 1, position)[0]
-        os.pwrite(file.fileno(), bytes([byte ^ 4]), position)

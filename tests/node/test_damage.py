@@ -14,8 +14,8 @@ from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
+from tests.damaging import flip
 from tests.log.kit import Home, fill
-from tests.log.test_served import flip
 from tests.node.test_disk_space import FullNode
 
 

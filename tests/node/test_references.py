@@ -24,6 +24,7 @@ from kraftfast.node.rings.ring_peer import (
     open_peer_segment,
 )
 from kraftfast.types import ReplicaKey
+from tests.damaging import flip
 from tests.log.kit import KIB, SMALL, Home, append, batch_of_size
 from tests.node.test_ring_peer import CAPACITY, a_link, a_pair
 
@@ -243,9 +244,7 @@ def damage(log: Any, at: int, number: int = 0) -> int:
     segment = log.segments[1]
     offset: int = segment.base_offset + number
     at += segment.position_of(offset)
-    with open(segment.file.path, "r+b") as file:
-        byte = os.pread(file.fileno(), 1, at)
-        os.pwrite(file.fileno(), bytes([byte[0] ^ 0x40]), at)
+    flip(segment.file.path, at)
     return offset
 
 

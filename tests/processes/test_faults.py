@@ -33,6 +33,7 @@ from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.scan import walk
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.quorum import LocalQuorum
+from tests.damaging import flip
 from tests.processes.kit import (
     PATIENCE_S,
     SMALL,
@@ -73,15 +74,6 @@ def place_of_batch(path: str, offset: int, end_offset: int) -> int:
     with LogReader(path) as reader:
         span = next(iter(reader.spans(offset, end_offset)))
         return int(span.position)
-
-
-def flip(file: Path, position: int) -> None:
-    """One bit."""
-    with file.open("r+b") as opened:
-        opened.seek(position)
-        byte = opened.read(1)[0]
-        opened.seek(position)
-        opened.write(bytes([byte ^ 1]))
 
 
 # --- directories ----------------------------------------------------------------------------------
