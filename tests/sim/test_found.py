@@ -416,3 +416,10 @@ def test_an_epoch_that_was_damaged_on_its_way_is_no_strangers() -> None:
     that had just asked for votes was blamed."""
     result = run_seed(81_556, Settings.of_seed(81_556, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_the_head_of_a_frame_is_not_changed_on_its_way() -> None:
+    """Of the simulator: it took a head for records, and a changed epoch let an observer follow
+    another leader of the epoch than its quorum's. TCP's checksum has to hold there."""
+    result = run_seed(83_609, Settings.of_seed(83_609, short=True))
+    assert result["ok"], result["violation"]

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from kraftfast.errors import CorruptBatch
 from kraftfast.limits import BATCH_HEADER_BYTES
+from kraftfast.record.batch import check_batch
 from kraftfast.sim.machines.files import File, Files
 
 if TYPE_CHECKING:
@@ -320,7 +322,7 @@ class Stream(File):
         """Return what arrives of it: of records, perhaps others than those that were sent (D20)."""
         data = bytes(piece)
         nemesis = self.files.world.nemesis
-        if nemesis.corrupting and len(data) > BATCH_HEADER_BYTES and data[MAGIC_AT] == 2:
+        if nemesis.corrupting and _begins_with_a_batch(data):
             return nemesis.flip(data)
         return data
 
@@ -369,6 +371,17 @@ def _first_bytes(pieces: Iterable[Any], room: int) -> bytes:
         if room <= 0:
             break
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _begins_with_a_batch(data: bytes) -> bool:
+    """Return whether these are records: the rest of a frame is in TCP's checksum alone."""
+    if len(data) <= BATCH_HEADER_BYTES or data[MAGIC_AT] != 2:
+        return False
+    try:
+        check_batch(data)
+    except CorruptBatch:
+        return False
+    return True
 
 
 class SimNetwork:
