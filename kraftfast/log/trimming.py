@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import DiskFull
 from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
 from kraftfast.log.small_files import epoch_checkpoint, marks
+
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
+    from kraftfast.log.log import Log
 
 RETIRE_MS = 5
 """The pause between the steps of a trim, each of which waits for the disk."""
@@ -36,7 +40,7 @@ class Trims:
         self.steps: Iterator[str] | None = None
         self.due_ms = 0
 
-    def tend(self, log: Any, now_ms: int) -> None:
+    def tend(self, log: Log, now_ms: int) -> None:
         """Do the next step if it is due."""
         if now_ms < self.due_ms:
             return
@@ -59,7 +63,7 @@ class Trims:
         self.steps = None
 
 
-def retire(log: Any) -> int:
+def retire(log: Log) -> int:
     """Trim every rolled segment that is on disk and that no follower maps; return how many."""
     trimmed = 0
     try:
@@ -70,19 +74,19 @@ def retire(log: Any) -> int:
     return trimmed
 
 
-def untrimmed(log: Any) -> int:
+def untrimmed(log: Log) -> int:
     """Return how many rolled segments are prepared."""
     return sum(segment.has_page for segment in log.segments[:-1])
 
 
-def retire_steps(log: Any) -> Iterator[str]:
+def retire_steps(log: Log) -> Iterator[str]:
     """Yield after each step of :func:`retire`. Raises DiskFull, FlushFailed."""
     for segment in log.segments[:-1]:
         if segment.has_page and segment.flushed_position >= segment.position:
             yield from trim_steps(log, segment)
 
 
-def trim_steps(log: Any, segment: Segment) -> Iterator[str]:
+def trim_steps(log: Log, segment: Segment) -> Iterator[str]:
     """Yield after each step of one trim; yield nothing if it is put off.
 
     Raises DiskFull, and then the segment stays prepared.
@@ -104,7 +108,7 @@ def trim_steps(log: Any, segment: Segment) -> Iterator[str]:
     yield "trimmed"
 
 
-def trim_all(log: Any, wait_s: float) -> None:
+def trim_all(log: Log, wait_s: float) -> None:
     """Trim every segment, at a close; wait up to ``wait_s`` seconds for processes that map one.
 
     Raises DiskFull, FlushFailed.
@@ -117,7 +121,7 @@ def trim_all(log: Any, wait_s: float) -> None:
             time.sleep(0.002)
 
 
-def close(log: Any, wait_s: float) -> None:
+def close(log: Log, wait_s: float) -> None:
     """Flush, leave every segment as Kafka would, and give the files back: ``Log.close``."""
     try:
         if log.failed is None:
@@ -136,7 +140,7 @@ def close(log: Any, wait_s: float) -> None:
         log.abandon()
 
 
-def abandon(log: Any) -> None:
+def abandon(log: Log) -> None:
     """Let go of the files as they are: ``Log.abandon``."""
     log.trims.stop()
     log.nursery.close()
@@ -147,7 +151,7 @@ def abandon(log: Any) -> None:
         log.directory_fd = None
 
 
-def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
+def cut_trimmed(log: Log, segment: Segment, position: int) -> None:
     """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere.
 
     A process may be copying from it and has no generation word to compare: so what was cut must
@@ -170,7 +174,7 @@ def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
         log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
-def remove(log: Any, segment: Segment, recycle: bool = False, page: bool = False) -> None:
+def remove(log: Log, segment: Segment, recycle: bool = False, page: bool = False) -> None:
     """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log.
 
     ``recycle``: the nursery has the file if it takes one and no process maps this. ``page``: with
@@ -187,7 +191,7 @@ def remove(log: Any, segment: Segment, recycle: bool = False, page: bool = False
     log.sync_names()
 
 
-def _recycled(log: Any, segment: Segment) -> bool:
+def _recycled(log: Log, segment: Segment) -> bool:
     """Return whether the nursery has the file. The new name may need space, of which the file has
     some to give.
     """
@@ -200,14 +204,14 @@ def _recycled(log: Any, segment: Segment) -> bool:
     return True
 
 
-def unlink_indexes(log: Any, segment: Segment) -> None:
+def unlink_indexes(log: Log, segment: Segment) -> None:
     """Delete the indexes of a segment, without making it durable."""
     stem = os.path.join(log.path, segment_name(segment.base_offset))
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         log.disk.unlink(stem + suffix)
 
 
-def unlink_reserves(disk: Any, path: str) -> None:
+def unlink_reserves(disk: Disk, path: str) -> None:
     """Delete the files that held space for small files, at a close (``Disk.rewrite_file``)."""
     for name in disk.list_directory(path):
         if name.endswith(TMP_SUFFIX):

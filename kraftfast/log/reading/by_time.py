@@ -12,10 +12,13 @@ headers or as much work, and returns the record. In between the log may grow and
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kraftfast.record.batch import batch_at
+from kraftfast.record.batch import BatchView, batch_at
 from kraftfast.record.shapes import CODEC_MASK
+
+if TYPE_CHECKING:
+    from kraftfast.log.log import Log
 
 Found = tuple[int, int, int]
 """Offset, timestamp and epoch of a record."""
@@ -25,7 +28,7 @@ COST_MAX = 8192
 """What one turn of a search may cost: headers or records, half a millisecond of them."""
 
 
-def at_timestamp(log: Any, timestamp: int, end_offset: int) -> Search:
+def at_timestamp(log: Log, timestamp: int, end_offset: int) -> Search:
     """Search the first record at or after ``timestamp``, None if it is not below ``end_offset``.
 
     Raises UnsupportedCodec, CorruptBatch.
@@ -46,7 +49,7 @@ def at_timestamp(log: Any, timestamp: int, end_offset: int) -> Search:
     return None
 
 
-def at_max_timestamp(log: Any, end_offset: int) -> Search:
+def at_max_timestamp(log: Log, end_offset: int) -> Search:
     """Search the first of the records below ``end_offset`` that have the largest timestamp.
 
     None if there are none, or none with a time. Raises UnsupportedCodec, CorruptBatch.
@@ -71,6 +74,6 @@ def at_max_timestamp(log: Any, end_offset: int) -> Search:
     return None if record is None else (*record, epoch)
 
 
-def cost_of(batch: Any) -> int:
+def cost_of(batch: BatchView) -> int:
     """Return what it costs to look through a batch: one that is compressed, a whole turn."""
     return COST_MAX if batch.attributes & CODEC_MASK else int(batch.record_count)

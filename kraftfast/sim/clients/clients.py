@@ -13,6 +13,7 @@ from kraftfast.types import NO_EPOCH
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
+    from kraftfast.log.log import Log
     from kraftfast.sim.machines.process import Process
     from kraftfast.sim.world import World
 
@@ -308,7 +309,7 @@ class ReaderSource:
         """Fail: nothing that a session raises is expected here."""
         raise error
 
-    def answer_fetch(self, response: FetchResponse, log: Any, effect: AnswerFetch) -> None:
+    def answer_fetch(self, response: FetchResponse, log: Log, effect: AnswerFetch) -> None:
         """Answer with the log's bytes."""
         self.reply(response, read_answer(self.target, effect))
 

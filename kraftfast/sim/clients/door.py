@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import ErrorCode
 from kraftfast.node.tcp.sockets import Sockets
 from kraftfast.sim.machines.paged_file import append_batch
 
 if TYPE_CHECKING:
+    from kraftfast.log.log import Log
     from kraftfast.node.loop import Loop
     from kraftfast.sim.clients.clients import Append
     from kraftfast.sim.machines.process import Process
@@ -29,7 +30,7 @@ class Door:
 
     # --- what the node calls ------------------------------------------------------------------
 
-    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+    def drain(self, log: Log, epoch: int, bytes_max: int) -> None:
         """Append what waits, as long as there is room."""
         end = log.bytes_appended + bytes_max
         while self.queue and log.bytes_appended < end:
@@ -38,7 +39,7 @@ class Door:
             self.queue.popleft()
         self.commit(self.answered)  # duplicates of what is committed already
 
-    def _append(self, log: Any, append: Append, epoch: int) -> bool:
+    def _append(self, log: Log, append: Append, epoch: int) -> bool:
         """Try to append one batch; False if there is no room for it yet."""
         world, base_offset = self.process.world, log.end_offset
         if append_batch(log, append.batch, epoch):
@@ -93,7 +94,7 @@ class DoorSockets(Sockets):
     def appends_waiting(self) -> bool:
         return super().appends_waiting() or bool(self.door.queue)
 
-    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+    def drain(self, log: Log, epoch: int, bytes_max: int) -> None:
         before = log.bytes_appended
         super().drain(log, epoch, bytes_max)
         self.door.drain(log, epoch, before + bytes_max - log.bytes_appended)

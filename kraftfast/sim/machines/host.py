@@ -26,6 +26,7 @@ from kraftfast.sim.require import require
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kraftfast.log.log import Log
     from kraftfast.node.node import Node
     from kraftfast.ring.spsc import RingIn
     from kraftfast.sim.machines.process import Process
@@ -57,6 +58,7 @@ class SimHost:
     def __init__(self, process: Process) -> None:
         self._process, self._machine, self._world = process, process.machine, process.world
         self._clock_us = process.machine.clock.us  # asked more often than all else
+        # Any: their files, sockets and threads stand in for classes of the standard library.
         self.disk: Any = process.machine.disk
         self.network: Any = SimNetwork(process.files, process.world.tcp)
         self.local: Any = SimLocal(process, process.world.local)
@@ -138,12 +140,12 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
         self._process, self._flush = process, SteppedFlush()
         self._error: int | None = None
 
-    def ask(self, log: Any) -> None:
+    def ask(self, log: Log) -> None:
         self._flush.ask(log)
         self.truncations = log.truncations
         self._process.flush_later()
 
-    def run(self, log: Any) -> None:
+    def run(self, log: Log) -> None:
         self._flush.ask(log)
         self.truncations = log.truncations
         while not self.step():
@@ -159,7 +161,7 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
             self._error = -state
         return state <= 0
 
-    def take(self, log: Any) -> bool:
+    def take(self, log: Log) -> bool:
         if self._error is None:
             return False
         error, self._error = self._error, None

@@ -22,6 +22,7 @@ from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.sim.machines.files import File, Files
 
 if TYPE_CHECKING:
+    from kraftfast.log.log import Log
     from kraftfast.sim.machines.process import Process
     from kraftfast.sim.world import World
 
@@ -387,7 +388,7 @@ class SimLocalPeer(LocalPeer):
             return False
         return bool(super().handle())
 
-    def copy_records(self, log: Any, epoch: int, stats: Any) -> tuple[bool, bool]:
+    def copy_records(self, log: Log, epoch: int, stats: Any) -> tuple[bool, bool]:
         world = self.node.world
         if world.nemesis.corrupting:
             self.change_records(world.nemesis.flip)
