@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 
 from kraftfast import forks
-from kraftfast.client.local import CONNECT_TIMEOUT_S, check_cluster
+from kraftfast.client.local import CONNECT_TIMEOUT_S, passed_file
 from kraftfast.errors import PeerGone
 from kraftfast.link.events import FILE_BYTES, EventsView
-from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import SOCKET_NAME, close_all
+from kraftfast.link.ring_link import SOCKET_NAME
 from kraftfast.link.unix_socket import connect, credentials
 
 
 class EventReader:
     """The events of the replica in ``directory``, from now on.
 
-    ``cluster_id``: of its quorum; "" takes any. Raises PeerGone, InconsistentClusterId.
+    ``cluster_id``: of its quorum; "" takes any. Raises PeerGone, InconsistentClusterId,
+    UnsupportedVersion.
     """
 
     # sock: the replica notes events until it ends. view: the ring. node_id, pid: the replica's.
@@ -29,13 +30,9 @@ class EventReader:
             mine = encode_hello(Hello(kind="events", cluster_id=cluster_id))
             send_with_fds(self.sock, mine, [])
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
-            if len(fds) != 1:
-                close_all(fds)
-                hello = decode_hello(data)
-                check_cluster(hello, cluster_id)
-                raise PeerGone(hello.error or f"the replica in {directory} did not pass its events")
-            self.view = EventsView(map_peer_file(fds[0], FILE_BYTES))
-            self.node_id = decode_hello(data).node_id
+            hello, events = passed_file(data, fds, cluster_id, "events")
+            self.view = EventsView(map_peer_file(events, FILE_BYTES))
+            self.node_id = hello.node_id
             self.pid = credentials(self.sock).pid
         except OSError as error:
             self.close()

@@ -34,7 +34,15 @@ from kraftfast.errors import (
     forbidden,
     raise_if_scarce,
 )
-from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.hello import (
+    HELLO_BYTES_MAX,
+    Hello,
+    check_layout,
+    decode_hello,
+    encode_hello,
+)
+from kraftfast.link.kernel import LOCAL
+from kraftfast.link.ports import Local
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
 from kraftfast.link.unix_socket import PidfdOwner, is_refused
@@ -189,7 +197,7 @@ class LocalConnector:
     ) -> tuple[RingLink, OwnDoorbell] | int:
         """Return a link to the replica, or the id of the one that leads for all it knows.
 
-        Raises PeerGone, InconsistentClusterId.
+        Raises PeerGone, InconsistentClusterId, UnsupportedVersion.
         """
         host, local = self.host, self.host.local
         with contextlib.ExitStack() as undo:
@@ -233,6 +241,24 @@ def check_cluster(hello: Hello, cluster_id: str) -> None:
     """
     if cluster_id and hello.cluster_id not in ("", cluster_id):
         raise InconsistentClusterId(f"{hello.error}, not {cluster_id}")
+
+
+def passed_file(
+    data: bytes, fds: list[int], cluster_id: str, what: str, local: Local = LOCAL
+) -> tuple[Hello, int]:
+    """Return what a replica says of itself, and the memory file that it passes.
+
+    Raises PeerGone, MalformedFrame, InconsistentClusterId, UnsupportedVersion: ``fds`` are closed.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(close_all, fds, local)
+        hello = decode_hello(data)
+        check_cluster(hello, cluster_id)
+        check_layout(hello)
+        if len(fds) != 1:
+            raise PeerGone(hello.error or f"the replica did not pass its {what}")
+        undo.pop_all()
+    return hello, fds[0]
 
 
 def ask(
@@ -343,7 +369,7 @@ class Watch(PidfdOwner):
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
     ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: what it is
     made of. ``timeout``: seconds that the replica has for each answer. Raises PeerGone,
-    InconsistentClusterId.
+    InconsistentClusterId, UnsupportedVersion.
     """
 
     # refusal: why it can no longer be waited on, or None.
@@ -369,13 +395,8 @@ class Watch(PidfdOwner):
             mine = encode_hello(Hello(kind="watch", cluster_id=cluster_id))
             local.send(self.sock, mine, [bell.file.fd, bell.bell.far_fd])
             data, fds = local.receive(self.sock, HELLO_BYTES_MAX)
-            if len(fds) != 1:
-                close_all(fds, local)
-                hello = decode_hello(data)
-                check_cluster(hello, cluster_id)
-                raise PeerGone(hello.error or "the replica did not pass its counters")
-            self.stats = StatsView(local.map_peer_file(fds[0], PAGES_BYTES))
-            hello = decode_hello(data)
+            hello, counters = passed_file(data, fds, cluster_id, "counters", local)
+            self.stats = StatsView(local.map_peer_file(counters, PAGES_BYTES))
             self.log_path, self.node_id = hello.log, hello.node_id
             self.pidfd = local.open_pidfd(local.credentials(self.sock).pid)
         except OSError as error:

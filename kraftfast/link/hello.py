@@ -11,12 +11,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kraftfast.errors import MalformedFrame, PeerGone
+from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
 
 HELLO_BYTES_MAX = 64 * 1024
 NAME_CHARACTERS_MAX = 255
 PATH_CHARACTERS_MAX = 4096
 ENDPOINTS_MAX = 16
+LAYOUT = 1
+"""Number of the layouts that processes of one host map: rings and messages, statistics, events.
+
+A field that is read where another version put another one may be an acknowledgement (D3), and no
+CRC tells. Whoever changes a layout must change this number.
+"""
 
 Int16 = Annotated[int, Meta(ge=0, le=2**15 - 1)]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -35,7 +41,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     their sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
     ``endpoints`` (name, host, port), ``kraft_versions`` (least, most): what others need to make a
     replica a voter, and to find it again. ``again``: after the answer to this request another one
-    may come on the same connection.
+    may come on the same connection. ``layout``: of the sender, ``LAYOUT``; 0: it does not say.
     """
 
     kind: str = ""
@@ -59,14 +65,32 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     args: str = ""
     at_least: Int64 = -1
     again: bool = False
+    layout: Int32 = 0
 
 
 HELLO = msgspec.json.Decoder(Hello)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Return the message that carries it."""
-    return msgspec.json.encode(hello)
+    """Return the message that carries it, and the layout of this process."""
+    return msgspec.json.encode(msgspec.structs.replace(hello, layout=LAYOUT))
+
+
+def layout_refusal(hello: Hello) -> str:
+    """Return why nothing of the other side is mapped, "" if it has the layouts of this version."""
+    if hello.layout == LAYOUT:
+        return ""
+    return (
+        f"shared-memory layout {hello.layout}, not {LAYOUT}: replicas and clients of one host need "
+        "the same version of kraftfast"
+    )
+
+
+def check_layout(hello: Hello) -> None:
+    """Check that what the other side passes can be mapped. Raises UnsupportedVersion."""
+    refusal = layout_refusal(hello)
+    if refusal:
+        raise UnsupportedVersion(refusal)
 
 
 def decode_hello(data: bytes) -> Hello:

@@ -16,7 +16,13 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.errors import InvalidOption, PeerGone
-from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.hello import (
+    HELLO_BYTES_MAX,
+    Hello,
+    check_layout,
+    decode_hello,
+    encode_hello,
+)
 from kraftfast.link.kernel import LOCAL
 from kraftfast.link.memory_file import MemoryFile
 from kraftfast.link.ports import Local
@@ -166,11 +172,16 @@ class RingOffer:
             raise PeerGone(f"cannot offer rings: {error.strerror}") from None
 
     def receive(self) -> tuple[Hello, list[int]]:
-        """Return the other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
+        """Return the other side's answer, for :meth:`finish`.
+
+        Raises PeerGone, MalformedFrame, UnsupportedVersion.
+        """
         fds: list[int] = []
         try:
             data, fds = self.local.receive(self.sock, HELLO_BYTES_MAX)
-            return decode_hello(data), fds
+            answer = decode_hello(data)
+            check_layout(answer)
+            return answer, fds
         except BaseException as error:
             close_all(fds, self.local)
             self.files.close()

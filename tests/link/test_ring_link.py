@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kraftfast.errors import MalformedFrame, PeerGone
-from kraftfast.link.hello import Hello, decode_hello, encode_hello
+from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
+from kraftfast.link.hello import LAYOUT, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import (
     RING_BYTES_MAX,
@@ -194,7 +194,9 @@ def test_forged_answers_are_refused_and_leave_nothing(forge: Callable[[Forger], 
         (b'{"node_id": "1"}', MalformedFrame),
         (b'{"generation": 1e300}', MalformedFrame),
         (b'{"kind": "\xff"}', MalformedFrame),
-        (b'{"error": "not you"}', PeerGone),
+        (b'{"error": "not you", "layout": %d}' % LAYOUT, PeerGone),
+        (b'{"layout": %d}' % (LAYOUT + 1), UnsupportedVersion),
+        (b'{"node_id": 1}', UnsupportedVersion),
     ],
 )
 def test_answers_that_make_no_sense(answer: bytes, error: type[Exception]) -> None:
@@ -244,7 +246,8 @@ def test_a_hello_says_what_it_said() -> None:
     hello = Hello(
         kind="peer", node_id=3, cluster_id="c", durability="memory", generation=5, out=6, into=7
     )
-    assert decode_hello(encode_hello(hello)) == hello
+    said = msgspec.structs.replace(hello, layout=LAYOUT)
+    assert decode_hello(encode_hello(hello)) == said
     assert decode_hello(b'{"kind": "poke", "later": {"more": 1}}') == Hello(kind="poke")
     assert b"at_least" not in encode_hello(hello), "only what differs from nothing is said"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
-from kraftfast.link.hello import Hello, encode_hello
+from kraftfast.link.hello import LAYOUT, Hello, encode_hello
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.node.failures import describe, is_final
 from kraftfast.node.rings import local_door
@@ -121,13 +121,15 @@ def test_a_consumer_that_waits_ends_alone(replica: Inside, monkeypatch: pytest.M
     [
         b'{"x":' + b"[" * 60_000,
         json.dumps({"kind": "poke", "node_id": 9, "directory": "/\0"}).encode(),
-        json.dumps({"kind": "peer", "endpoints": [["A", "h", 2**70]]}).encode(),
-        json.dumps({"kind": "peer", "node_id": 2**40}).encode(),
-        json.dumps({"kind": "producer", "generation": 2**70, "out": 8}).encode(),
-        json.dumps({"kind": "producer", "generation": 5, "out": -8, "into": 4096}).encode(),
+        json.dumps({"kind": "peer", "layout": LAYOUT, "endpoints": [["A", "h", 2**70]]}).encode(),
+        json.dumps({"kind": "peer", "layout": LAYOUT, "node_id": 2**40}).encode(),
+        json.dumps({"kind": "producer", "layout": LAYOUT, "generation": 2**70, "out": 8}).encode(),
+        json.dumps(
+            {"kind": "producer", "layout": LAYOUT, "generation": 5, "out": -8, "into": 4096}
+        ).encode(),
         json.dumps({"kind": "query", "args": "kZGR" * 15_000}).encode(),
         json.dumps({"kind": "request", "args": "AAAAAA=="}).encode(),
-        json.dumps({"kind": "watch"}).encode(),
+        json.dumps({"kind": "watch", "layout": LAYOUT}).encode(),
     ],
     ids=lambda hello: hello[:24].decode(),
 )

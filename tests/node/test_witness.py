@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import select
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from kraftfast import limits
 from kraftfast.client.local import LocalConnector
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused
+from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.log.small_files.directory import LogOptions
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
@@ -85,7 +85,7 @@ def test_no_door_takes_records(tmp_path: Path, campaign: bool) -> None:
         found = frame.decode_response(ApiKey.INIT_PRODUCER_ID, 4, answer)[1]
         assert found.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         sock = replica.local()
-        sock.send(json.dumps({"kind": "producer", "generation": 1, "out": 4096}).encode())
+        sock.send(encode_hello(Hello(kind="producer", generation=1, out=4096)))
         replica.until(lambda: select.select([sock], [], [], 0)[0])
         hello = msgspec.json.decode(sock.recv(1 << 16))
         assert "takes no records from producers" in hello["error"] and hello["records"] == RAFT

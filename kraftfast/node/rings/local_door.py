@@ -18,7 +18,13 @@ import msgspec
 
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.events import Events
-from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.hello import (
+    HELLO_BYTES_MAX,
+    Hello,
+    decode_hello,
+    encode_hello,
+    layout_refusal,
+)
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.rings import local_request, questions
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 HANDSHAKE_MS_MAX = 2000
 KEPT_MS_MAX = 10_000
 """How long a connection may stay that has been answered and wants to ask again (I25)."""
+MAPPED = ("peer", "producer", "watch", "events")
+"""Kinds of connections whose two sides map memory of each other."""
 ASKED_MS_MAX = 300_000
 """How long a request may stay unanswered (I25); the state machine bounds its own questions."""
 
@@ -149,15 +157,10 @@ class LocalDoor:
         """Dispatch by what the connection is for. The handler owns ``fds``, also on error."""
         try:
             hello = decode_hello(data)
-            refusal, own = "", self.node.cluster_id
-            if hello.kind != "peer" and hello.cluster_id not in ("", own):
-                refusal = f"{self.node.config.directory} belongs to another quorum: {own}"
-            elif hello.kind in self.slots.room:
-                refusal = self.slots.refusal(hello.kind, pid)
-                if self.node.host.is_kept(max([sock.fileno(), *fds])):
-                    refusal = TOO_FEW
+            refusal = self._refusal(hello, pid, max([sock.fileno(), *fds]))
             if refusal:
-                self.local.send(sock, encode_hello(Hello(error=refusal, cluster_id=own)), [])
+                told = Hello(error=refusal, cluster_id=self.node.cluster_id)
+                self.local.send(sock, encode_hello(told), [])
                 raise PeerGone(refusal)
         except BaseException:
             close_all(fds, self.local)
@@ -180,6 +183,20 @@ class LocalDoor:
                 sock.close()
             else:
                 self._ask(sock, hello, pid)
+
+    def _refusal(self, hello: Hello, pid: int, fd_max: int) -> str:
+        """Return why a connection is not let in, "" if it is."""
+        own = self.node.cluster_id
+        if hello.kind != "peer" and hello.cluster_id not in ("", own):
+            return f"{self.node.config.directory} belongs to another quorum: {own}"
+        refusal = layout_refusal(hello) if hello.kind in MAPPED else ""
+        if refusal:
+            if hello.kind == "peer" and hello.cluster_id == own:
+                self.loop.ring_peers.forget(hello.node_id)
+            return refusal
+        if hello.kind not in self.slots.room:
+            return ""
+        return TOO_FEW if self.node.host.is_kept(fd_max) else self.slots.refusal(hello.kind, pid)
 
     # --- producers --------------------------------------------------------------------------------
 

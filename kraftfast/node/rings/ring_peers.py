@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
-from kraftfast.errors import PeerGone
+from kraftfast.errors import PeerGone, UnsupportedVersion
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
 from kraftfast.link.unix_socket import is_refused
@@ -107,7 +107,7 @@ class RingPeers:
             if now_ms >= until_ms:
                 self._give_up_offer(peer_id, offer)
         for peer_id, retry in self.retry.items():
-            if peer_id in self.node.links or peer_id in self.offers:
+            if self._has_rings(peer_id) or peer_id in self.offers:
                 continue
             if now_ms >= retry[0]:
                 retry[0], retry[1] = now_ms + retry[1], min(retry[1] * 2, RETRY_MS_MAX)
@@ -119,9 +119,12 @@ class RingPeers:
         due += [
             retry[0]
             for peer_id, retry in self.retry.items()
-            if peer_id not in self.node.links and peer_id not in self.offers
+            if not self._has_rings(peer_id) and peer_id not in self.offers
         ]
         self.due_ms = min(due, default=-1)
+
+    def _has_rings(self, peer_id: int) -> bool:
+        return isinstance(self.node.links.get(peer_id), LocalPeer)
 
     def _offer(self, peer_id: int, now_ms: int) -> None:
         try:
@@ -152,7 +155,17 @@ class RingPeers:
             self._attach(peer_id, offer.finish(answer, fds))
         except Exception as error:
             self.node.failures.end(error, f"rings with replica {peer_id}", offer.abandon)
+            if isinstance(error, UnsupportedVersion):
+                self.forget(peer_id)
         self._set_due()
+
+    def forget(self, peer_id: int) -> None:
+        """Go on over sockets to a replica with other layouts, until it starts again and pokes."""
+        if not self._has_rings(peer_id):
+            self.directories.pop(peer_id, None)
+            self.retry.pop(peer_id, None)
+            if self.node.sockets is not None:
+                self.node.sockets.peers.settle()
 
     def _give_up_offer(self, peer_id: int, offer: RingOffer) -> None:
         self.loop.unwatch(offer.sock.fileno())
