@@ -423,3 +423,10 @@ def test_the_head_of_a_frame_is_not_changed_on_its_way() -> None:
     another leader of the epoch than its quorum's. TCP's checksum has to hold there."""
     result = run_seed(83_609, Settings.of_seed(83_609, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_an_operator_is_not_kept_by_what_its_program_appends() -> None:
+    """Of the simulator: a program waited for one outcome after the other, for longer than a quorum
+    may need to come to rest, and the replica without which that had no majority was its to mend."""
+    result = run_seed(86_995, Settings.of_seed(86_995, short=True))
+    assert result["ok"], result["violation"]

@@ -24,7 +24,7 @@ from kraftfast.sim.require import expect
 if TYPE_CHECKING:
     from kraftfast.client.producer.producer import Producer
     from kraftfast.client.quorum import Quorum
-    from kraftfast.sim.clients.program import Program
+    from kraftfast.sim.clients.supervising import Supervising
     from kraftfast.sim.world import World
 
 RECORDS_MAX = 12
@@ -38,8 +38,9 @@ class Producing:
 
     # told: by ticket. batches: what the callback got. size: of the values.
 
-    def __init__(self, program: Program, quorum: Quorum, random: Random, number: int) -> None:
+    def __init__(self, program: Supervising, quorum: Quorum, random: Random, number: int) -> None:
         self._world: World = program.world
+        self._program = program
         self._random, self._ring = random, (-program.id, number)
         self._quorum, self._name = quorum, f"q{program.id}:{number}"
         self._count = 0
@@ -83,6 +84,8 @@ class Producing:
             if random.random() < 0.5:
                 producer.flush(timeout=CALL_S)
             for ticket in list(self._told):
+                if not self._program.running:
+                    break  # the quorum may need what this program does next, as its operator
                 self._await(producer, ticket)
         finally:
             for told in self._told.values():
