@@ -281,13 +281,17 @@ cdef class Segment:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
                 return -1
             if h.base_offset + h.record_count > offset:
-                return position
+                return position if h.base_offset <= offset else -1  # damaged: one is missing
             position += h.size
         return -1
 
     def position_of(self, int64_t offset) -> int:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
         return self.find(offset)
+
+    def indexed_position(self, int64_t offset) -> int:
+        """Return where a batch begins that is not behind the one that holds ``offset``."""
+        return self.indexed(offset)
 
     def offset_at(self, uint64_t position) -> int:
         """Return the base offset of the batch that begins at ``position``; -1 if none does."""

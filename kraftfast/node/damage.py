@@ -39,8 +39,10 @@ class Damage:
         """Let another voter lead, once, for what was found."""
         if self.found:
             self.found = False  # a follower that still needs it finds it again
-            # A voter that has what is committed soon has all: appends wait for it then.
-            self.giving_way.attempt(node, now_ms, node.core.high_watermark, "the log is damaged")
+            # A voter that has what is committed soon has all, since appends wait: but for what is
+            # damaged and not committed, for which all would wait for ever (L1, L6).
+            end_offset = node.core.high_watermark
+            self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
 
 def locate(

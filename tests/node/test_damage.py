@@ -10,13 +10,15 @@ import pytest
 
 from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse
-from kraftfast.errors import CorruptLog, ErrorCode
+from kraftfast.errors import CorruptLog, DiskFull, ErrorCode
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
+from kraftfast.testing import simulated
+from kraftfast.testing.simulation import SimulatedQuorum
 from tests.log.kit import Home, fill
 from tests.log.test_served import flip
-from tests.node.test_disk_space import FullNode
+from tests.node.test_disk_space import FullNode, hand_over
 
 
 class DamagedNode(FullNode):
@@ -87,3 +89,62 @@ def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
     damage: Any = node.disk_space.damage
     damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))
     assert node.until(1000) == []
+
+
+def test_a_full_disk_keeps_no_damaged_leader_in_its_place(node: DamagedNode) -> None:
+    """Who needs what is damaged waited for space, though another one had all (L5)."""
+    node.log.nursery.error = DiskFull("no space left")
+    assert node.log.error is not None
+    node.appends_held = False
+    served = Served()
+    for _ in range(2):
+        node.fetch(served, 3)
+    assert node.until(1000) == [(100, 2)]
+
+
+# --- a quorum -------------------------------------------------------------------------------------
+
+
+def damage(quorum: SimulatedQuorum[Any], id: int, offset: int, at: int, bits: int) -> None:
+    """Change bits of a byte of the batch that holds an offset, in the log of a replica that runs."""
+    segment = quorum._process(id).log.segment_of(offset)
+    file = quorum._machine(id).disk.paged_file(segment.file.path)
+    for bit in range(8):
+        if bits >> bit & 1:
+            file.flip(segment.position_of(offset) + at, bit)
+
+
+def test_damage_that_is_not_committed_wedges_no_quorum() -> None:
+    """L1, L6: no voter had all of the leader's log ever, so it led on, and nothing was committed."""
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    quorum.append_wait(b"1")
+    leader = quorum.wait_leader()
+    for id in set(quorum.ids) - {leader}:
+        quorum.cut_link(leader, id)
+    append = quorum.append(b"2")
+    quorum.advance(50)
+    log = quorum._process(leader).log
+    assert log.end_offset == quorum._process(leader).core.high_watermark + 1
+    damage(quorum, leader, log.end_offset - 1, 70, 4)
+    quorum.heal()
+    quorum.wait(lambda: append.is_acknowledged)
+    assert quorum.verify() >= 2
+
+
+def test_a_damaged_epoch_goes_to_no_follower() -> None:
+    """I2: it lies outside the CRC, and a follower that took it could follow no leader any more."""
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    hand_over(quorum, 1)
+    quorum.append_wait(b"1")
+    quorum.kill(3, restart=False)
+    hand_over(quorum, 2)
+    for _ in range(2):
+        quorum.append_wait(b"2")
+    hand_over(quorum, 1)
+    quorum.append_wait(b"3")
+    (_, _), (epoch, start_offset), (last_epoch, _) = quorum._process(1).log.epochs
+    damage(quorum, 1, start_offset + 1, 15, epoch ^ last_epoch)
+    quorum.start(3)
+    quorum.wait(lambda: quorum.is_running(3))
+    quorum.wait(lambda: quorum._process(3).log.end_offset > start_offset + 3)
+    assert quorum._process(3).log.epochs[:3] == quorum._process(2).log.epochs[:3]
