@@ -255,7 +255,7 @@ cdef class Segment:
             raise MemoryError("time index")
         self.times, self.times_room = <TimeEntry *>grown, room
 
-    cdef uint64_t indexed(self, int64_t offset) noexcept:
+    cpdef uint64_t indexed(self, int64_t offset) noexcept:
         """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
@@ -288,10 +288,6 @@ cdef class Segment:
     def position_of(self, int64_t offset) -> int:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
         return self.find(offset)
-
-    def indexed_position(self, int64_t offset) -> int:
-        """Return where a batch begins that is not behind the one that holds ``offset``."""
-        return self.indexed(offset)
 
     def offset_at(self, uint64_t position) -> int:
         """Return the base offset of the batch that begins at ``position``; -1 if none does."""

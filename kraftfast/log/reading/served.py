@@ -59,7 +59,7 @@ class Served:
 
 def raise_damage(log: Log, segment: Segment, offset: int) -> None:
     """Raise CorruptLog for a segment in which no batch holds an ``offset`` of it."""
-    position = segment.indexed_position(offset)  # all before it may be a gigabyte
+    position = segment.indexed(offset)  # all before it may be a gigabyte
     base_offset = segment.offset_at(position)
     if position == 0 or base_offset < 0:
         position, base_offset = 0, segment.base_offset
