@@ -14,11 +14,14 @@ from kraftfast.errors import CorruptLog, DiskFull, ErrorCode
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
+from kraftfast.node.tcp.partition_leader import PartitionLeader
+from kraftfast.sim.faults.rotting import files_in
 from kraftfast.testing import simulated
 from kraftfast.testing.simulation import SimulatedQuorum
 from tests.log.kit import Home, fill
 from tests.log.test_served import flip
 from tests.node.test_disk_space import FullNode, hand_over
+from tests.sim.test_simulated import Kept
 
 
 class DamagedNode(FullNode):
@@ -102,6 +105,19 @@ def test_a_full_disk_keeps_no_damaged_leader_in_its_place(node: DamagedNode) -> 
     assert node.until(1000) == [(100, 2)]
 
 
+def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode) -> None:
+    """It got empty answers for ever, as at the end of the log, and nothing told of it."""
+    leader = PartitionLeader(node)  # type: ignore[arg-type]
+    node.core.committed_offset = node.log.end_offset
+    position = node.log.active.position_of(3)
+    flip(node.log.active.file.path, position + 16)
+    assert leader.read(2, 1)
+    assert node.told == []
+    assert leader.read(3, 1) == b""
+    assert node.told == ["log_damaged"]
+    assert node.until(1000) == [(100, 2)]
+
+
 # --- a quorum -------------------------------------------------------------------------------------
 
 
@@ -150,3 +166,36 @@ def test_a_damaged_epoch_goes_to_no_follower() -> None:
     quorum.wait(lambda: quorum.is_running(3))
     quorum.wait(lambda: quorum._process(3).log.end_offset > start_offset + 3)
     assert quorum._process(3).log.epochs[:3] == quorum._process(2).log.epochs[:3]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_snapshot_keeps_no_follower_behind(damaged: bool) -> None:
+    """L5: it was refused, and fetched again from the same leader for ever.
+
+    A sound one that is begun with again is no reason to let another lead.
+    """
+    quorum = simulated(
+        1, voters=5, state_machine=Kept, snapshot_bytes=2_000, retention_bytes=0
+    )  # fmt: skip
+    leader = quorum.wait_leader()
+    absent = [id for id in quorum.ids if id != leader][:2]
+    for id in absent:
+        quorum.kill(id, restart=False)
+    for number in range(20):
+        quorum.append_wait(bytes(60_000), keys=[b"%d" % number])
+    quorum.advance(5000)
+    log = quorum._process(leader).log
+    assert quorum.leader() == leader and log.log_start_offset > 3
+    snapshots = [
+        each.file
+        for each in files_in(quorum._machine(leader).disk.root)
+        if each.name == f"{log.log_start_offset:020d}-{log.start_epoch:010d}.checkpoint"
+    ]
+    if damaged:
+        snapshots[0].flip(len(snapshots[0].data) // 2, 1)
+    for id in absent:
+        quorum.start(id)
+        quorum.wait(lambda id=id: quorum.is_running(id))
+        end_offset = log.end_offset
+        quorum.wait(lambda id=id: quorum._process(id).log.end_offset >= end_offset)
+    assert (quorum.wait_leader() == leader) != damaged
