@@ -217,11 +217,13 @@ class ResignRequested(Struct):
 class TransferRequested(Struct):
     """An operator asks the leader to hand over to a voter, -1: to the one with the longest log.
 
-    Answered by a ``Reply`` with ``TransferResponse`` to ``source``.
+    Answered by a ``Reply`` with ``TransferResponse`` to ``source``. ``in_any_case``: it resigns in
+    the end, though that voter may not have all of its log.
     """
 
     source: Source
     target_id: int = -1
+    in_any_case: bool = False
 
 
 class ReadBarrierRequested(Struct):

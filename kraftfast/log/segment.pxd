@@ -113,7 +113,7 @@ cdef class Segment:
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cpdef int mark_end(self) except -1
     cdef int64_t find(self, int64_t offset) except -2
-    cdef uint64_t indexed(self, int64_t offset) noexcept
+    cpdef uint64_t indexed(self, int64_t offset) noexcept
     cdef uint64_t rise(self, Py_ssize_t entry) noexcept
     cpdef uint64_t generation(self)
     cdef int add_times(self) except -1

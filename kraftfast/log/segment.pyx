@@ -255,7 +255,7 @@ cdef class Segment:
             raise MemoryError("time index")
         self.times, self.times_room = <TimeEntry *>grown, room
 
-    cdef uint64_t indexed(self, int64_t offset) noexcept:
+    cpdef uint64_t indexed(self, int64_t offset) noexcept:
         """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
@@ -281,7 +281,7 @@ cdef class Segment:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
                 return -1
             if h.base_offset + h.record_count > offset:
-                return position
+                return position if h.base_offset <= offset else -1  # damaged: one is missing
             position += h.size
         return -1
 

@@ -1,4 +1,4 @@
-"""Damage that a leader finds in its own log as it serves a follower: not served, and told.
+"""Damage that a leader finds in its own log or snapshot as it serves others: not served, and told.
 
 The leader does not end: a replica that joins reads the whole log, and would end one leader after
 the other where each has damage of its own, though between them they have every record. Another
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import CorruptLog, ErrorCode
+from kraftfast.log.reading.served import raise_damage
 from kraftfast.node.giving_way import GivingWay
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ class Damage:
     def refuse(self, node: Node, effect: AnswerFetch, error: CorruptLog) -> None:
         """Make an answer that has no records of one that is to have damaged ones."""
         effect.response.partition_error = ErrorCode.CORRUPT_MESSAGE
+        self.report(node, error)
+
+    def find(self, node: Node, offset: int) -> None:
+        """Find out why no batch holds an ``offset`` of the log."""
+        try:
+            raise_damage(node.log, node.log.segment_of(offset), offset)
+        except CorruptLog as error:
+            self.report(node, error)
+
+    def report(self, node: Node, error: Exception) -> None:
+        """Tell what was found, and let another voter lead soon."""
         node.tell("log_damaged", why=error)
         self.found = True
 
@@ -39,8 +51,10 @@ class Damage:
         """Let another voter lead, once, for what was found."""
         if self.found:
             self.found = False  # a follower that still needs it finds it again
-            # A voter that has what is committed soon has all: appends wait for it then.
-            self.giving_way.attempt(node, now_ms, node.core.high_watermark, "the log is damaged")
+            # A voter that has what is committed soon has all, since appends wait: but for what is
+            # damaged and not committed, for which all would wait for ever (L1, L6).
+            end_offset = node.core.high_watermark
+            self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
 
 def locate(

@@ -40,11 +40,11 @@ class DiskSpace:
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + LOOK_MS
             check_place(node)
+        self.damage.mind(node, now_ms)
         if node.log.error is None:
             if self.full_ms >= 0:
                 node.tell("disk_has_room")
             self.full_ms = -1
-            self.damage.mind(node, now_ms)
         elif self.full_ms < 0:
             self.full_ms, self.giving_way = now_ms, GivingWay(now_ms + FULL_MS_MAX)
             node.tell("disk_full", why=node.log.error)

@@ -25,8 +25,12 @@ class GivingWay:
     def __init__(self, at_ms: int = 0) -> None:
         self.at_ms, self.pause_ms, self.successor = at_ms, 0, -1
 
-    def attempt(self, node: Node, now_ms: int, end_offset: int, why: str) -> None:
+    def attempt(
+        self, node: Node, now_ms: int, end_offset: int, why: str, in_any_case: bool = False
+    ) -> None:
         """Hand over to the next voter, by turns, that follows and has all below ``end_offset``.
+
+        ``in_any_case``: resign in the end, though it may not get the rest of the log.
 
         If two disks that fail preferred each other, a third one would never lead. Nothing happens
         before ``at_ms``, nor where this replica does not lead.
@@ -48,4 +52,4 @@ class GivingWay:
         self.pause_ms = min(max(PAUSE_MS_MIN, 2 * self.pause_ms), PAUSE_MS_MAX)
         self.at_ms = now_ms + self.pause_ms
         node.tell("leader_gives_way", why=why, successor_id=self.successor)
-        node.step(ev.TransferRequested(Unanswered(), self.successor))
+        node.step(ev.TransferRequested(Unanswered(), self.successor, in_any_case))

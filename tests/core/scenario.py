@@ -34,7 +34,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     retain N 10@2 [urgent]                delete below; the disk is full
     hold-slices N | slice-sent N          slices of snapshots leave N only when told
     deliver [N P [K]] | drop N P | cut N P | heal
-    resign N e6 | shutdown N | transfer N [P]
+    resign N e6 | shutdown N | transfer N [P] [in any case]
     barrier N [MS]                        a reader at N asks up to where it must have read
     to N vote|pre-vote|begin|end|fetch|open S|stream S ...   a request from outside, see below
     reply N P granted|refused|ok|error|fetch|fails ...       an answer from outside
@@ -287,8 +287,10 @@ class Scenario(Outside):
     def cmd_resign(self, id: str, epoch: str) -> None:
         self.world.hosts[int(id)].step(ev.ResignRequested(wording.epoch_of(epoch)))
 
-    def cmd_transfer(self, id: str, target: str = "-1") -> None:
-        self.world.hosts[int(id)].step(ev.TransferRequested(Origin("admin", OUTSIDE), int(target)))
+    def cmd_transfer(self, id: str, target: str = "-1", *words: str) -> None:
+        assert words in ((), ("in", "any", "case"))
+        source = Origin("admin", OUTSIDE)
+        self.world.hosts[int(id)].step(ev.TransferRequested(source, int(target), bool(words)))
 
     def cmd_barrier(self, id: str, timeout_ms: str = "2000") -> None:
         self.world.hosts[int(id)].read_barrier(int(timeout_ms))

@@ -207,8 +207,8 @@ def event(body: ev.Event) -> str:
             return f"wrote snapshot {at(snapshot_id)} to {end}{' rejected' if rejected else ''}"
         case ev.SnapshotInstalled(snapshot_id, _, rejected):
             return f"installed {at(snapshot_id)}{' rejected' if rejected else ''}"
-        case ev.TransferRequested(_, target_id):
-            return f"transfer to {target_id}"
+        case ev.TransferRequested(_, target_id, in_any_case):
+            return f"transfer to {target_id}{' in any case' if in_any_case else ''}"
         case ev.ReadBarrierRequested():
             return "read barrier"
         case ev.Probed(_, error, least, most):

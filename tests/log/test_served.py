@@ -1,7 +1,8 @@
-"""What a follower asks for a second time is checked, as a start would check it (D10, I15)."""
+"""What a follower is sent is checked, and what it asks for again as a start would (D10, I15)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import delete_before
+from kraftfast.log.reading import served as served_module
 from kraftfast.log.reading.served import Served, check_batches
 from tests.damaging import flip
 from tests.log.kit import KIB, Home, append, batch, snapshot
 
+HEADER_BYTES = 61
 FIELDS = {
     "offset": (6, "base offset does not follow"),
     "a lower offset": (7, "base offset does not follow"),
@@ -92,9 +95,103 @@ def test_damage_is_told_with_its_place(home: Home, at: int, why: str) -> None:
         assert found.position in places
 
 
+@pytest.mark.parametrize("size", [HEADER_BYTES, 4 * KIB], ids=["header", "page"])
+def test_zeros_are_damage(home: Home, size: int) -> None:
+    """A page that was never written: it looked like the end of the log, for ever."""
+    log = home.log
+    for offset in offsets(log)[1:-3]:
+        segment = log.segment_of(offset)
+        position = segment.position_of(offset)
+        with changed(segment.file.path, position, bytes(size)):
+            for asked in (offset, max(offset - 3, segment.base_offset)):
+                served = Served()
+                with pytest.raises(CorruptLog, match="zeros, where a batch should begin") as told:
+                    for _again in range(3):
+                        found = served.locate(log, asked, 64 * KIB, -1)
+                        assert found is not None and asked < offset
+                        asked += 3  # what is sound before it was sent
+                assert (told.value.position, told.value.offset) == (position, offset)
+
+
+@pytest.mark.parametrize("name", ["offset", "a lower offset", "a higher epoch", "another epoch of"])
+def test_what_lies_outside_the_crc_is_checked_before_it_is_sent(home: Home, name: str) -> None:
+    """A follower would take a batch of another epoch (I2)."""
+    at = next(at for each, (at, _) in FIELDS.items() if each.startswith(name))
+    log = home.log
+    for offset in offsets(log)[1:-1]:
+        segment = log.segment_of(offset)
+        with flipped(segment.file.path, segment.position_of(offset) + at):
+            for end_offset in (-1, log.end_offset):
+                with pytest.raises(CorruptLog):
+                    Served().locate(log, offset, 10 * KIB, end_offset)
+
+
+@pytest.mark.parametrize("at", [12, 15, 70])
+def test_what_is_sound_in_front_of_damage_is_sent(home: Home, at: int) -> None:
+    log = home.log
+    segment = log.segments[1]
+    first, second, damaged = (segment.base_offset + 3 * each for each in range(3))
+    with flipped(segment.file.path, segment.position_of(damaged) + at):
+        served = Served()
+        if at == 70:
+            served.locate(log, first, 64 * KIB, -1)
+        assert served.locate(log, first, 64 * KIB, -1) == (segment, 0, segment.position_of(damaged))
+        assert served.locate(log, second, 10, -1) is not None
+        with pytest.raises(CorruptLog):
+            for _again in range(2):
+                served.locate(log, damaged, 64 * KIB, -1)
+
+
+def test_of_a_segment_only_what_is_near_is_looked_at(home: Home) -> None:
+    """A gigabyte would stop a leader for as long as followers wait for it (L1)."""
+    log = home.log
+    segment = log.segments[1]
+    early, late = segment.base_offset, segment.end_offset - 6
+    with flipped(segment.file.path, segment.position_of(early) + 70):
+        with changed(segment.file.path, segment.position_of(late), bytes(HEADER_BYTES)):
+            with pytest.raises(CorruptLog) as told:
+                Served().locate(log, late, 64 * KIB, -1)
+    assert told.value.offset == late
+
+
+def test_what_was_appended_since_is_sent_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that keeps up costs no look at what it is sent."""
+    log, served = home.log, Served()
+    looked: list[int] = []
+    whole = served_module.check_batches
+
+    def look(log: Any, segment: Any, position: int, length: int, offset: int, crc: bool) -> int:
+        looked.append(offset)
+        return whole(log, segment, position, length, offset, crc)
+
+    monkeypatch.setattr(served_module, "check_batches", look)
+    asked = log.active.base_offset
+    served.locate(log, asked, 1 << 20, -1)
+    for _ in range(3):
+        offset = log.end_offset
+        for _more in range(2):
+            append(log, batch([b"x"] * 3, epoch=7), 7)
+        assert served.locate(log, offset, 10, -1) is not None  # one batch of the two
+        assert served.locate(log, offset + 3, 1 << 20, -1) is not None
+        looked.append(-1)
+    assert looked == [asked, offset - 9, -1, offset - 3, -1, offset + 3, -1]
+
+
 @contextmanager
 def flipped(path: str, position: int) -> Iterator[None]:
     """Change a bit of a file, and change it back."""
     flip(path, position)
     yield
     flip(path, position)
+
+
+@contextmanager
+def changed(path: str, position: int, data: bytes) -> Iterator[None]:
+    """Write other bytes into a file, and those that were there again."""
+    with open(path, "r+b") as file:
+        before = os.pread(file.fileno(), len(data), position)
+        os.pwrite(file.fileno(), data, position)
+        yield
+        os.pwrite(file.fileno(), before, position)

@@ -10,13 +10,18 @@ import pytest
 
 from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse
-from kraftfast.errors import CorruptLog, ErrorCode
+from kraftfast.errors import CorruptLog, DiskFull, ErrorCode
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
+from kraftfast.node.tcp.partition_leader import PartitionLeader
+from kraftfast.sim.faults.rotting import files_in
+from kraftfast.testing import simulated
+from kraftfast.testing.simulation import SimulatedQuorum
 from tests.damaging import flip
 from tests.log.kit import Home, fill
-from tests.node.test_disk_space import FullNode
+from tests.node.test_disk_space import FullNode, hand_over
+from tests.sim.test_simulated import Kept
 
 
 class DamagedNode(FullNode):
@@ -87,3 +92,110 @@ def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
     damage: Any = node.disk_space.damage
     damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))
     assert node.until(1000) == []
+
+
+def test_a_full_disk_keeps_no_damaged_leader_in_its_place(node: DamagedNode) -> None:
+    """Who needs what is damaged waited for space, though another one had all (L5)."""
+    node.log.nursery.error = DiskFull("no space left")
+    assert node.log.error is not None
+    node.appends_held = False
+    served = Served()
+    for _ in range(2):
+        node.fetch(served, 3)
+    assert node.until(1000) == [(100, 2)]
+
+
+def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode) -> None:
+    """It got empty answers for ever, as at the end of the log, and nothing told of it."""
+    leader = PartitionLeader(node)  # type: ignore[arg-type]
+    node.core.committed_offset = node.log.end_offset
+    position = node.log.active.position_of(3)
+    flip(node.log.active.file.path, position + 16)
+    assert leader.read(2, 1)
+    assert node.told == []
+    assert leader.read(3, 1) == b""
+    assert node.told == ["log_damaged"]
+    assert node.until(1000) == [(100, 2)]
+
+
+# --- a quorum -------------------------------------------------------------------------------------
+
+
+def damage(quorum: SimulatedQuorum[Any], id: int, offset: int, at: int, bits: int) -> None:
+    """Change bits of a byte of the batch that holds an offset, in the log of a running replica."""
+    segment = quorum._process(id).log.segment_of(offset)
+    file = quorum._machine(id).disk.paged_file(segment.file.path)
+    for bit in range(8):
+        if bits >> bit & 1:
+            file.flip(segment.position_of(offset) + at, bit)
+
+
+def test_damage_that_is_not_committed_wedges_no_quorum() -> None:
+    """L1, L6: no voter ever had all of the leader's log, so it led on and committed nothing."""
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    quorum.append_wait(b"1")
+    leader = quorum.wait_leader()
+    others = set(quorum.ids) - {leader}
+    for id in others:
+        quorum.kill(id, restart=False)
+    append = quorum.append(b"2" * 100)
+    quorum.advance(50)
+    log = quorum._process(leader).log
+    assert log.end_offset == quorum._process(leader).core.high_watermark + 1
+    damage(quorum, leader, log.end_offset - 1, 70, 4)
+    for id in others:
+        quorum.start(id)
+    quorum.wait(lambda: append.is_acknowledged)
+    assert quorum.verify() >= 2
+
+
+def test_a_damaged_epoch_goes_to_no_follower() -> None:
+    """I2: it lies outside the CRC; a follower that took it could follow no leader any more."""
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    hand_over(quorum, 1)
+    quorum.append_wait(b"1")
+    quorum.kill(3, restart=False)
+    hand_over(quorum, 2)
+    for _ in range(2):
+        quorum.append_wait(b"2")
+    hand_over(quorum, 1)
+    quorum.append_wait(b"3")
+    (_, _), (epoch, start_offset), (last_epoch, _) = quorum._process(1).log.epochs
+    damage(quorum, 1, start_offset + 1, 15, epoch ^ last_epoch)
+    quorum.start(3)
+    quorum.wait(lambda: quorum.is_running(3))
+    quorum.wait(lambda: quorum._process(3).log.end_offset > start_offset + 3)
+    assert quorum._process(3).log.epochs[:3] == quorum._process(2).log.epochs[:3]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_snapshot_keeps_no_follower_behind(damaged: bool) -> None:
+    """L5: it was refused, and fetched again from the same leader for ever.
+
+    A sound one that is begun with again is no reason to let another lead.
+    """
+    quorum = simulated(
+        1, voters=5, state_machine=Kept, snapshot_bytes=2_000, retention_bytes=0
+    )  # fmt: skip
+    leader = quorum.wait_leader()
+    absent = [id for id in quorum.ids if id != leader][:2]
+    for id in absent:
+        quorum.kill(id, restart=False)
+    for number in range(20):
+        quorum.append_wait(bytes(60_000), keys=[b"%d" % number])
+    quorum.advance(5000)
+    log = quorum._process(leader).log
+    assert quorum.leader() == leader and log.log_start_offset > 3
+    snapshots = [
+        each.file
+        for each in files_in(quorum._machine(leader).disk.root)
+        if each.name == f"{log.log_start_offset:020d}-{log.start_epoch:010d}.checkpoint"
+    ]
+    if damaged:
+        snapshots[0].flip(len(snapshots[0].data) // 2, 1)
+    for id in absent:
+        quorum.start(id)
+        quorum.wait(lambda id=id: quorum.is_running(id))
+        end_offset = log.end_offset
+        quorum.wait(lambda id=id: quorum._process(id).log.end_offset >= end_offset)
+    assert (quorum.wait_leader() == leader) != damaged

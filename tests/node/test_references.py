@@ -34,7 +34,8 @@ class Replicas:
 
     ``mapped``: bases of the leader's segments that the follower mapped. ``gone``: base of the one
     that it cannot map. ``unreadable``: of one of which it can read no page.
-    ``same_numbers``: each file has the number that the reference names.
+    ``same_numbers``: each file has the number that the reference names. ``follower_epoch``: no
+    batch of a later one is taken.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Replicas:
             append(self.log, batch_of_size(batch_bytes))
         self.log.flush()
         self.gone, self.unreadable, self.mapped = -1, -1, []
-        self.same_numbers = False
+        self.same_numbers, self.follower_epoch = False, 1
         pairs = [a_pair(7), a_pair(9)]
         self.kept = pairs
         self.follower: Any = self._peer(2, pairs[0], pairs[1], self._map)
@@ -101,7 +102,7 @@ class Replicas:
     def take(self) -> bool:
         """Have the follower copy what was pushed; return whether it took all of it."""
         assert self.follower.peek() == KIND_ANSWER and self.follower.decode_answer() is not None
-        taken, rejected = self.follower.copy_records(self.copy, 1, Stats())
+        taken, rejected = self.follower.copy_records(self.copy, self.follower_epoch, Stats())
         self.follower.release()
         self.follower.publish_tail()
         assert taken != rejected
@@ -227,6 +228,52 @@ def test_damage_that_a_follower_rejects_is_found_by_its_owner(
             assert replicas.copy.end_offset == base
     assert (refused.value.position, refused.value.offset) == (0, base)
     replicas.close()
+
+
+@pytest.mark.parametrize("inline_max", [0, 1 << 20])
+@pytest.mark.parametrize("at", [4, 15], ids=["offset", "epoch"])
+def test_what_lies_outside_the_crc_is_found_before_it_is_sent(
+    tmp_path: Path, at: int, inline_max: int
+) -> None:
+    """A follower took a batch of another epoch (I2). One whose offset is beyond the log's end could
+    not be sent at all: the leader took that for a cut of its log, and ended.
+    """
+    replicas = Replicas(tmp_path, inline_max=inline_max)
+    replicas.follower_epoch = 0x41  # so that the damaged one is not too high for it
+    base = damage(replicas.log, at)
+    replicas.open_stream()
+    with pytest.raises(CorruptLog, match=f"offset {base}.*does not follow"):
+        while True:
+            at = replicas.copy.end_offset
+            end_offset = replicas.leader.push(
+                FetchResponse(stream=1), at, 10 * KIB, replicas.log, replicas.log.end_offset
+            )
+            assert at < end_offset <= base
+            replicas.leader.publish()
+            assert replicas.take()
+    replicas.close()
+
+
+def test_what_is_sound_in_front_of_damage_is_pushed(replicas: Replicas) -> None:
+    base = damage(replicas.log, 15, number=1)
+    replicas.open_stream()
+    with pytest.raises(CorruptLog, match=f"offset {base}.*epoch does not follow"):
+        while True:
+            replicas.send(replicas.copy.end_offset, bytes_max=1 << 20)
+            assert replicas.take() and replicas.copy.end_offset <= base
+    assert replicas.copy.end_offset == base
+
+
+def test_a_follower_that_keeps_up_is_sent_what_is_new_at_once(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was appended since it had all, nothing is looked at."""
+    replicas.open_stream()
+    replicas.push_all()
+    monkeypatch.setattr(ring_peer.served, "sound_part", None)
+    for _ in range(8):  # some of them in the next segment
+        append(replicas.log, batch_of_size(24 * KIB))
+        assert replicas.push(replicas.copy.end_offset)
 
 
 def test_a_batch_without_a_header_is_found_by_its_owner(replicas: Replicas) -> None:

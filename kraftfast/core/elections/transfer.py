@@ -1,5 +1,8 @@
 """A leader hands over to a chosen voter, once that voter has all of the log.
 
+One that cannot send all of it must hand over in any case: voters that have what is committed are a
+majority that can elect one of them, and what else it has may be cut.
+
 Kafka's leaders only hand over when they resign; ``kraftfast quorum transfer`` and reassignments
 that remove the leader choose. Appends wait meanwhile, so that the successor can catch up.
 """
@@ -28,7 +31,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
     target_id = event.target_id
     if target_id == NO_NODE:
         target_id = leader.successors()[0].id
-    begin_transfer(state, leader, target_id, event.source, False, now_ms)
+    begin_transfer(state, leader, target_id, event.source, False, now_ms, event.in_any_case)
 
 
 def refusal(state: ReplicaState, target_id: int) -> Refusal:
@@ -54,28 +57,32 @@ def begin_transfer(
     source: Source,
     answered: bool,
     now_ms: int,
+    in_any_case: bool = False,
 ) -> None:
     """Have appends wait from now on, for an election's time at most."""
     deadline_ms = now_ms + state.config.election_timeout_ms
-    leader.transfer = Transfer(target_id, source, answered, deadline_ms)
+    leader.transfer = Transfer(target_id, source, answered, deadline_ms, in_any_case)
     state.poll_due = True
 
 
 def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Resign once the successor has all; go on leading if it does not get there. True: resigned."""
+    """Resign once the successor has all, or in the end, if this leader must (L1); go on leading if
+    it does not get there. True: resigned.
+    """
     transfer = leader.transfer
     if transfer is None:
         return False
     progress = leader.voters.get(transfer.target_id)
     end_offset = state.log.end_offset
     caught_up = progress is not None and progress.acknowledged_end_offset == end_offset
-    if caught_up and not leader.draining:
+    expired = now_ms >= transfer.deadline_ms
+    if (caught_up and not leader.draining) or (expired and transfer.in_any_case):
         leader.transfer = None
         if not transfer.answered:
             state.effects.append(Reply(transfer.source, TransferResponse()))
         state.to_resigned(now_ms, transfer.target_id)
         return True
-    if progress is None or now_ms >= transfer.deadline_ms:
+    if progress is None or expired:
         leader.transfer = None
         leader.handed_over_ms = now_ms
         if not transfer.answered:

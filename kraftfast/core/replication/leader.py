@@ -97,7 +97,8 @@ class Transfer(Struct, eq=False):
     target_id: int
     source: Source  # of the request
     answered: bool  # the request was answered, or there is none (a reassignment)
-    deadline_ms: int  # the leader goes on then
+    deadline_ms: int  # the leader goes on then, or resigns if it must hand over
+    in_any_case: bool = False  # it must
 
 
 class Barrier(Struct, eq=False):

@@ -1,8 +1,12 @@
-"""What a follower asks for again: the records that it was sent may be damaged here.
+"""What a follower is sent, and what it asks for again: it may be damaged here.
 
 A follower checks what it copies, and fetches again what does not check (D20). It cannot know
 whether the way or this log damaged it, so this replica looks: nothing below the end of its log may
 fail a check. One that is damaged lets another one lead, from which all can fetch (D10, L5).
+
+The epoch of a batch lies outside its CRC. A follower that took a batch with another epoch would
+have a log that no leader has, and might be elected by it. So headers are compared with the epoch
+checkpoint before they are sent (D10), unless they were appended since the follower got all.
 """
 
 from __future__ import annotations
@@ -22,38 +26,76 @@ NEVER = 2**63 - 1
 
 
 class Served:
-    """The offset that was answered last, to one follower."""
+    """What was answered last, to one follower."""
+
+    # offset: that was asked for. end_offset: of the log, if the answer reached it; what stands
+    # there was appended since.
 
     def __init__(self) -> None:
-        self.offset = -1
+        self.offset = self.end_offset = -1
 
     def locate(
         self, log: Log, offset: int, bytes_max: int, end_offset: int
     ) -> tuple[Segment, int, int] | None:
-        """Do as ``Log.locate``; check what is asked for a second time. Raises CorruptLog."""
+        """Do as ``Log.locate``, up to what is damaged; check all of what is asked for a second
+        time. Raises CorruptLog.
+        """
+        again, self.offset = offset == self.offset, offset
+        fresh, self.end_offset = offset == self.end_offset, -1
         found: tuple[Segment, int, int] | None = log.locate(offset, bytes_max, end_offset)
-        if found is None and log.log_start_offset <= offset < log.end_offset:
-            segment = log.segment_of(offset)
-            if segment.position_of(offset) < 0:
-                raise_damage(log, segment, offset)
-        if found is not None and offset == self.offset:
-            check_batches(log, *found, offset)
-        self.offset = offset
-        return found
+        if found is None:
+            if log.log_start_offset <= offset < log.end_offset:
+                segment = log.segment_of(offset)
+                if segment.position_of(offset) < 0:
+                    raise_damage(log, segment, offset)
+            return None
+        segment, position, length = found
+        if again or not fresh:
+            length, _ = sound_part(log, *found, offset, again)
+        if segment is log.active and position + length == segment.position:
+            self.end_offset = log.end_offset
+        return segment, position, length
 
 
 def raise_damage(log: Log, segment: Segment, offset: int) -> None:
     """Raise CorruptLog for a segment in which no batch holds an ``offset`` of it."""
-    check_batches(log, segment, 0, segment.position, segment.base_offset)
+    position = segment.indexed(offset)  # all before it may be a gigabyte
+    base_offset = segment.offset_at(position)
+    if position == 0 or base_offset < 0:
+        position, base_offset = 0, segment.base_offset
+    check_batches(log, segment, position, segment.position - position, base_offset)
     path = segment.file.path
-    raise CorruptLog(f"{path} is damaged: no batch holds offset {offset}", path, 0, offset)
+    raise CorruptLog(f"{path} is damaged: no batch holds offset {offset}", path, position, offset)
 
 
-def check_batches(log: Log, segment: Segment, position: int, length: int, offset: int) -> None:
+def sound_part(
+    log: Log, segment: Segment, position: int, length: int, offset: int, verify_crc: bool
+) -> tuple[int, int]:
+    """Return (length, end offset) of the batches in front of the first damaged one.
+
+    Raises CorruptLog if that is the first of all.
+    """
+    try:
+        end_offset = check_batches(log, segment, position, length, offset, verify_crc)
+    except CorruptLog as error:
+        if error.position == position:
+            raise
+        return error.position - position, error.offset
+    return length, end_offset
+
+
+def check_batches(
+    log: Log,
+    segment: Segment,
+    position: int,
+    length: int,
+    offset: int,
+    verify_crc: bool = True,
+) -> int:
     """Check whole batches as a start would: framing, offsets, CRC, the stored epochs (I15).
 
-    ``position`` and ``length``: of their bytes; the first batch holds ``offset``. Raises CorruptLog
-    with the place.
+    ``position`` and ``length``: of their bytes; the first batch holds ``offset``. Returns their end
+    offset. Raises CorruptLog with the place.
     """
     view = segment.file.view(position, position + length)
     at, offset = 0, _base_offset(segment, position, offset)
@@ -61,13 +103,13 @@ def check_batches(log: Log, segment: Segment, position: int, length: int, offset
         epoch, epoch_max, until = _epochs_at(log, offset)
         at, offset, _, fault = walk(
             view, at, length, offset, epoch,
-            end_offset=until, epoch_max=epoch_max, verify_crc=True,
+            end_offset=until, epoch_max=epoch_max, verify_crc=verify_crc,
         )  # fmt: skip
         if offset == until:
             continue  # in the next epoch
         if fault == WHOLE:
             fault = Fault.EPOCH  # a batch in which another epoch begins
-        if fault != END:
+        if fault != END or at < length:  # zeros stand where a page was lost, too
             path = segment.file.path
             raise CorruptLog(
                 f"{path} is damaged at byte {position + at} (offset {offset}): {FAULT_TEXTS[fault]}"
@@ -76,6 +118,7 @@ def check_batches(log: Log, segment: Segment, position: int, length: int, offset
                 position + at,
                 offset,
             )
+    return offset
 
 
 def _base_offset(segment: Segment, position: int, offset: int) -> int:

@@ -26,6 +26,7 @@ cdef class RingPeer:
     cdef Segment segment
     cdef uint64_t position
     cdef int64_t offset
+    cdef int64_t fresh_offset        # what stands there was appended since the last push; -1: none
     cdef bint bytes_only             # of this segment: the follower could not map it
     cdef uint64_t parted             # bytes of the batch there that were sent in parts
     # as follower: the leader's segments, mapped read-only, by (base offset, inode); newest last

@@ -122,7 +122,7 @@ cdef class RingPeer:
         self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
         self.kraft_versions = link.hello.kraft_versions or ()
         self.maps = {}
-        self.offset = -1
+        self.offset = self.fresh_offset = -1
 
     cpdef bint intact(self):
         """Return whether neither side has broken the rings' rules; the kernel reports death."""
@@ -340,6 +340,7 @@ cdef class RingPeer:
         if m.flags & FETCH_OPENS:
             self.bytes_only = m.flags & FETCH_BYTES_ONLY
             self.segment = None  # a batch that went in parts begins again
+            self.fresh_offset = -1
         return FetchRequest(
             epoch=m.epoch,
             replica=self.key,
@@ -368,17 +369,20 @@ cdef class RingPeer:
         cdef uint64_t length = 0, inline_length = 0
         cdef int64_t end_offset = read_offset
         cdef uint8_t *slot
-        cdef bint fits
+        cdef bint fits, reached
         memset(&m, 0, sizeof(m))
         if read_offset >= 0 and read_offset < log.end_offset:
             if not self._seek(log, read_offset):
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
             length, end_offset = log.span(self.segment, self.position, bound, below)
-            if not length and self.segment.find(read_offset) < 0:
+            if not length:
                 served.raise_damage(log, self.segment, read_offset)  # D10
-            if self.bytes_only and not self.parted:  # it may have been damaged when it was copied
-                served.check_batches(log, self.segment, self.position, length, read_offset)
+            if not self.parted and (self.bytes_only or read_offset != self.fresh_offset):
+                # Asked for as bytes, it may have been damaged when it was copied.
+                length, end_offset = served.sound_part(
+                    log, self.segment, self.position, length, read_offset, self.bytes_only
+                )
             fits = length <= kf_ring_payload_max(self.out.ring) - sizeof(m)
             if not self.bytes_only and (length > self.inline_max or not fits):
                 m.flags |= ANSWER_REFERENCE
@@ -413,6 +417,9 @@ cdef class RingPeer:
                            <uint32_t>(end_offset - read_offset), <uint64_t>self.id, m.sent_ns)
         self.position += length
         self.offset = end_offset if length else self.offset
+        if length:
+            reached = end_offset >= log.end_offset or 0 <= below <= end_offset
+            self.fresh_offset = end_offset if reached else -1
         return end_offset
 
     cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length):

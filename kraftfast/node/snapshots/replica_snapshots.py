@@ -133,8 +133,9 @@ class Snapshots:
     # node, background: whose. download: the one under way, or None. _leaving: (source, session,
     # until ms) of slices that were answered. _unsent: (source, slice, until ms): no room on a ring.
     # _sent: of which a slice was asked for last, None if it was deleted since. _reading: (id, open
-    # file) of what was read last, used beside the loop alone. made_bytes, made_ms: size of the last
-    # one that was made here since the start, and when; until then 0, and the start.
+    # file) of what was read last, used beside the loop alone. _begun: of which the first slice was
+    # asked for last. _sound: that was checked because it was asked for again. made_bytes, made_ms:
+    # size of the last one that was made here since the start, and when; until then 0 and the start.
 
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
@@ -143,6 +144,8 @@ class Snapshots:
         self._leaving: list[tuple[SliceSource, Session | None, int]] = []
         self._unsent: list[tuple[SliceSource, Slice, int]] = []
         self._sent: OffsetAndEpoch | None = None
+        self._begun: OffsetAndEpoch | None = None
+        self._sound: OffsetAndEpoch | None = None
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
         self.made_bytes, self.made_ms = 0, node.now_ms()
         node.on_role.append(self._role_changed)
@@ -159,18 +162,39 @@ class Snapshots:
     # --- sending ----------------------------------------------------------------------------------
 
     def answer(self, effect: fx.AnswerSnapshot) -> None:
-        """Read a slice beside the loop, and send it."""
+        """Read a slice beside the loop, and send it.
+
+        A replica that begins again may have refused what it was sent (L5): all is checked then.
+        """
         bytes_max = min(effect.max_bytes, effect.source.slice_bytes_max)
-        self._sent = effect.snapshot_id
+        snapshot_id = self._sent = effect.snapshot_id
+        again = effect.position == 0 and self._begun == snapshot_id != self._sound
+        if effect.position == 0:
+            self._begun = snapshot_id
         self.background.ask(
-            lambda: self._read(effect.snapshot_id, effect.position, bytes_max),
+            lambda: self._read(snapshot_id, effect.position, bytes_max, again),
             lambda found: self._send(effect, found),
         )
 
+    def _check(self, snapshot_id: OffsetAndEpoch) -> Exception | None:
+        """Return, beside the loop, what is wrong with a snapshot here; None if nothing is."""
+        path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
+        try:
+            with SnapshotReader(self.disk, path, snapshot_id) as reader:
+                reader.check()
+        except (FileNotFoundError, StorageError, CorruptBatch, UnsupportedVersion) as error:
+            return error
+        self._sound = snapshot_id
+        return None
+
     def _read(
-        self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int
-    ) -> tuple[int, bytes] | None:
-        """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable."""
+        self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int, check: bool
+    ) -> tuple[int, bytes] | Exception | None:
+        """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable, or
+        what a ``check`` of all of it found.
+        """
+        if check and (error := self._check(snapshot_id)) is not None:
+            return error
         if self._reading is None or self._reading[0] != snapshot_id:
             self._stop_reading()
             path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
@@ -189,10 +213,12 @@ class Snapshots:
         if reading is not None:
             reading[1].close()
 
-    def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | None) -> None:
+    def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | Exception | None) -> None:
         response = effect.response
         data = b""
-        if found is None:
+        if isinstance(found, Exception) and self._sent == effect.snapshot_id:  # not deleted since
+            self.node.disk_space.damage.report(self.node, found)
+        if found is None or isinstance(found, Exception):
             response.partition_error = ErrorCode.SNAPSHOT_NOT_FOUND
         else:
             response.size, data = found

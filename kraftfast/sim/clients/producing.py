@@ -24,7 +24,7 @@ from kraftfast.sim.require import expect
 if TYPE_CHECKING:
     from kraftfast.client.producer.producer import Producer
     from kraftfast.client.quorum import Quorum
-    from kraftfast.sim.clients.supervising import Supervising
+    from kraftfast.sim.clients.program import Program
     from kraftfast.sim.world import World
 
 RECORDS_MAX = 12
@@ -34,13 +34,24 @@ SHORT_S = 0.01
 
 
 class Producing:
-    """One producer of a quorum. ``number``: of it in its program."""
+    """One producer of a quorum.
+
+    ``number``: of it in its program. ``waits``: whether outcomes are waited for one by one; not
+    where the quorum may need what its program does next, as its operator.
+    """
 
     # told: by ticket. batches: what the callback got. size: of the values.
 
-    def __init__(self, program: Supervising, quorum: Quorum, random: Random, number: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        quorum: Quorum,
+        random: Random,
+        number: int,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._world: World = program.world
-        self._program = program
+        self._waits = waits
         self._random, self._ring = random, (-program.id, number)
         self._quorum, self._name = quorum, f"q{program.id}:{number}"
         self._count = 0
@@ -84,8 +95,8 @@ class Producing:
             if random.random() < 0.5:
                 producer.flush(timeout=CALL_S)
             for ticket in list(self._told):
-                if not self._program.running:
-                    break  # the quorum may need what this program does next, as its operator
+                if not self._waits():
+                    break
                 self._await(producer, ticket)
         finally:
             for told in self._told.values():

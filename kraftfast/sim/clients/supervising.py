@@ -423,7 +423,7 @@ class Supervising(Program):
             refusals.plan_one(self.world, QUORUM, id, made, self.host)
         elif what == "produce":
             self._produced += 1
-            Producing(self, made, self.random, self._produced).run()
+            Producing(self, made, self.random, self._produced, lambda: self.running).run()
         elif what == "adopt":
             made.adopt(timeout=CALL_S)
         else:
