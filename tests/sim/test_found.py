@@ -430,3 +430,10 @@ def test_an_operator_is_not_kept_by_what_its_program_appends() -> None:
     may need to come to rest, and the replica without which that had no majority was its to mend."""
     result = run_seed(86_995, Settings.of_seed(86_995, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_quorum_that_waits_for_a_voter_is_not_watched_for_a_minute() -> None:
+    """Of the simulator: voters without a log and a voter that never returns, as it is designed
+    (D10). Producers that tried again all the while were taken for events without end."""
+    result = run_seed(6_102, Settings.of_seed(6_102))
+    assert result["ok"], result["violation"]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 APPENDS_MAX, AGAIN_MS = 5, 400
 """How often something is tried at the end that an election, or a disk that was full until now, may
 come between, and after how long again."""
+STUCK_MS = 10_000
+"""How long a quorum that waits for a voter which never returns is watched; twice, unless set."""
 HAND_OVERS_MAX = 10
 """How often leaders of an idle quorum may be asked to hand over, one after the other."""
 
@@ -204,7 +206,7 @@ class Settling:
     def _wait_for_rest(self) -> None:
         """Let time pass until there is rest, or nothing to wait for."""
         left_ms = self.settings.settle_ms
-        piece_ms, was_stuck = self.settings.stuck_ms or left_ms, False
+        piece_ms, was_stuck = self.settings.stuck_ms or STUCK_MS, False
         while left_ms > 0:
             piece_ms = min(piece_ms, left_ms)
             if self.run(piece_ms, lambda: self.is_settled() or self._lacks_one_of_all()):
