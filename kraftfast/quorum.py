@@ -444,7 +444,7 @@ class LocalQuorum(QuorumOfThisHost):
 
         deadline = self._deadline_after(timeout)
         flag("wait", wait)
-        ids = None if target is None else sorted(set(replica_ids("target", target)))
+        ids = None if target is None else replica_ids("target", target)
         admin = self.admin()
         check_ids(ids or ())
         if any(id not in self.directories for id in ids or ()):

@@ -17,8 +17,8 @@ def main() -> NoReturn:
     try:
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as of a shell's background jobs
             signal.signal(signal.SIGINT, _end_at_once)
-        from kraftfast.cli.interrupts import send_dropped_again
         from kraftfast.cli.root import run
+        from kraftfast.interrupts import send_dropped_again
 
         send_dropped_again()
         code = run(sys.argv[1:])

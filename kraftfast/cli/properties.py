@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kraftfast import limits
+from kraftfast.arguments import ID_MAX
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.options import listen_address
 from kraftfast.cli.root import say_warning
@@ -175,7 +176,7 @@ def server(fields: Fields) -> Server:
         for key, (field, parse) in SCALARS.items()
         if key in fields
     }
-    node_id = _parse(fields, "node.id", number(0, 2**31 - 1))
+    node_id = _parse(fields, "node.id", number(0, ID_MAX))
     voters = _voters(fields)
     may_vote = _may_vote(fields, node_id, {voter.id for voter in voters})
     if not voters and not _list(fields, "controller.quorum.bootstrap.servers"):
@@ -285,13 +286,18 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 20
 
 
+def is_id(text: str) -> bool:
+    """Return whether this is the text of a replica's id, which requests carry in four bytes."""
+    return is_number(text) and int(text) <= ID_MAX
+
+
 def _voters(fields: Fields) -> list[VoterConfig]:
     found: dict[int, VoterConfig] = {}
     key = "controller.quorum.voters"
     for part in _list(fields, key):
         id, at, address = part.partition("@")
-        if not at or not is_number(id):
-            raise InvalidOption(f"{key}: {part!r} is not id@host:port")
+        if not at or not is_id(id):
+            raise InvalidOption(f"{key}: {part!r} is not id@host:port, with an id up to {ID_MAX}")
         host, port = address_of(address, key)
         if host in ANY_HOST:
             raise InvalidOption(f"{key}: {part!r}: others cannot reach this address")

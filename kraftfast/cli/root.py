@@ -17,8 +17,8 @@ from types import FrameType
 
 import click
 
-from kraftfast import __version__
-from kraftfast.cli import EXIT_INTERRUPTED, interrupts, streams
+from kraftfast import __version__, interrupts
+from kraftfast.cli import EXIT_INTERRUPTED, streams
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
 from kraftfast.errors import (

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 from kraftfast.errors import KraftfastError
+from kraftfast.interrupts import send_dropped_again, told
 from kraftfast.sim.workers import WorkerDied, results
 
 NOTHING_RUN = 2
@@ -20,6 +21,7 @@ NOTHING_RUN = 2
 
 def stop(signo: int, _frame: object) -> None:
     """Take a signal as Ctrl-C."""
+    told.signo = signo
     raise KeyboardInterrupt(signo)
 
 
@@ -118,6 +120,7 @@ def report(result: dict[str, Any], as_json: bool, single: bool, short: bool) -> 
 
 
 if __name__ == "__main__":
+    send_dropped_again()  # else a sweep goes on that was told to end while it imported something
     signal.signal(signal.SIGTERM, stop)
     try:
         sys.exit(main())

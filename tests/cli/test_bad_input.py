@@ -216,6 +216,7 @@ def test_a_quorum_of_another_user_is_not_told_not_to_run(
     "words, code",
     [
         ("reassign --to 1,x", 2),
+        ("reassign --to 1,1", 2),
         ("reassign --to 1 --cancel", 2),
         ("remove-controller -i 1 -d x", 2),
         ("remove-controller -i 1 -d ''", 2),

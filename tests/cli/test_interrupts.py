@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -69,6 +70,41 @@ def ended(body: str, name: str, prelude: str = "") -> tuple[int, str]:
 def test_an_interruption_is_never_lost(body: str, name: str, code: int) -> None:
     """It was dropped with a traceback, and the command went on; or it was an unexpected failure."""
     assert ended(body, name) == (code, "")
+
+
+def test_a_sweep_of_seeds_is_ended_by_a_signal_whose_exception_is_dropped() -> None:
+    """It went on to its last seed, and said nothing."""
+    program = """
+import os, runpy, signal, sys, time, weakref
+from kraftfast.sim import workers
+
+def results(*_asked):
+    class Known:
+        pass
+    def interrupt(_link):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            pass
+    known = Known()
+    link = weakref.ref(known, interrupt)
+    del known
+    while True:
+        time.sleep(0.01)
+    yield
+
+workers.results = results
+sys.argv = ["sim", "--seed", "1"]
+runpy.run_module("kraftfast.sim", run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment(),
+    )
+    assert done.returncode == 128 + signal.SIGTERM and "Traceback" not in done.stderr, done
+    assert "1 of 1 seeds were not run: stopped" in done.stderr
 
 
 def test_what_else_is_dropped_is_printed_as_ever() -> None:

@@ -102,6 +102,7 @@ def test_metadata_log_dir_comes_first() -> None:
         ("controller.quorum.voters", "a:9091", "not id@host:port"),
         ("controller.quorum.voters", "2@0.0.0.0:9091", "cannot reach"),
         ("controller.quorum.voters", "2@a:1,2@b:2", "twice"),
+        ("controller.quorum.voters", "1@a:1,2147483648@b:2", "an id up to 2147483647"),
         ("controller.quorum.voters", "", "is missing"),
         ("controller.quorum.bootstrap.servers", "a:0", "not host:port"),
         ("controller.listener.names", "OTHER", "must name a listener"),

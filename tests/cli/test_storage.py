@@ -105,6 +105,7 @@ def test_without_initial_controllers_nothing_is_known(tmp_path: Path, kraftfast:
         (DYNAMIC, ("-I", f"1@h:1:{A},1@h:2:{B}"), "twice"),
         (DYNAMIC, ("-I", "1@h:1:AAAAAAAAAAAAAAAAAAAAAA"), "reserved"),
         (DYNAMIC, ("-I", ","), "no voter"),
+        (DYNAMIC, ("-I", f"2147483648@h:1:{A}"), "an id up to 2147483647"),
     ],
 )
 def test_what_contradicts_itself_is_refused(
@@ -113,6 +114,31 @@ def test_what_contradicts_itself_is_refused(
     done = formatted(kraftfast, properties(tmp_path, voters), *more)
     assert done.code == 2 and word in done.err, done
     assert not (tmp_path / "data").exists(), "nothing was made"
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (("-t", ""), "cluster id"),  # an unset variable of a shell: a new id was made up
+        (("-f", "kraft.version=0", "-f", "kraft.version=1"), "contradict each other"),
+    ],
+)
+def test_what_a_quorum_of_this_host_is_not_made_of(
+    tmp_path: Path, kraftfast: Command, more: tuple[str, ...], word: str
+) -> None:
+    done = kraftfast("storage", "format", "--dir", tmp_path / "q", *more)
+    assert done.code == 2 and word in done.err, done
+    assert not (tmp_path / "q").exists(), "nothing was made"
+
+
+def test_a_quorum_of_another_cluster_is_not_told_to_be_formatted(
+    tmp_path: Path, kraftfast: Command
+) -> None:
+    again = ("storage", "format", "--dir", tmp_path / "q", "-g", "-t")
+    assert kraftfast(*again, CLUSTER).code == 0
+    assert "is formatted already" in kraftfast(*again, CLUSTER).out
+    done = kraftfast(*again, A)
+    assert done.code == 35 and f"belongs to cluster {CLUSTER}" in done.err, done
 
 
 def test_a_voter_needs_a_port(tmp_path: Path, kraftfast: Command) -> None:

@@ -163,6 +163,7 @@ def calls_of_the_local_quorum(quorum: LocalQuorum) -> Calls:
     yield "query timeout", (0, -1), lambda v: quorum.query(1, timeout=v)
     yield "kill signo", (*NO_OFFSETS, None, 65), lambda v: quorum.kill(1, v)
     yield "reassign target", NO_SETS_OF_IDS, lambda v: quorum.reassign(v)
+    yield "reassign twice", ([1, 1], (2, 1, 2)), lambda v: quorum.reassign(v)
     yield "reassign wait", (*NO_FLAGS, None), lambda v: quorum.reassign((1,), wait=v)
     yield "remove_voter stop", (*NO_FLAGS, None), lambda v: quorum.remove_voter(1, stop=v)
     yield "replace share_device", (*NO_FLAGS, None), lambda v: quorum.replace(1, share_device=v)

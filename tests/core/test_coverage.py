@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.coverage import __main__ as coverage
 from tests.core.coverage.__main__ import PAGES
 from tests.core.coverage.known import HERE, Mistake, Names, Scenario, kafka_scenarios, reasons
 from tests.core.coverage.scenarios_page import check, link
@@ -17,6 +18,16 @@ from tests.core.coverage.tags import TESTS, collect, exists
 def test_the_page_is_up_to_date(name: str) -> None:
     text, _ = PAGES[name]()
     assert (HERE.parent / name).read_text() == text, "run python -m tests.core.coverage"
+
+
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("--halp", 2)])
+def test_no_page_is_written_by_one_who_asks_for_help(
+    word: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Path, "write_text", lambda *_text: pytest.fail("a page is written"))
+    with pytest.raises(SystemExit) as ended:
+        coverage.main([word])
+    assert ended.value.code == code and "tests.core.coverage" in "".join(capsys.readouterr())
 
 
 NAMES = Names({"A": [Scenario("X.testOne", ""), Scenario("X.testTwo", "")],

@@ -12,7 +12,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = (
     ("cext",),
-    ("types", "limits", "errors", "arguments", "varints", "buffer", "forks", "undisturbed"),
+    (
+        "types",
+        "limits",
+        "errors",
+        "arguments",
+        "varints",
+        "buffer",
+        "forks",
+        "undisturbed",
+        "interrupts",
+    ),  # fmt: skip
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),

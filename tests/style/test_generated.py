@@ -20,6 +20,16 @@ def test_what_is_generated_is_up_to_date() -> None:
     assert not late, "python -m tools.generate writes it"
 
 
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("--chekc", 2)])
+def test_nothing_is_written_by_one_who_asks_for_help(
+    word: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "generated", lambda: pytest.fail("it goes to work"))
+    with pytest.raises(SystemExit) as ended:
+        generate.main([word])
+    assert ended.value.code == code
+
+
 PY = """
 class A:
     size: int

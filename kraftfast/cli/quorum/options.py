@@ -37,8 +37,11 @@ def say(as_json: bool, text: str, **facts: Any) -> None:
 
 
 def ids(text: str) -> list[int]:
-    """Parse ``1,2,3``. Raises UsageError."""
+    """Parse ``1,2,3``: different ids. Raises UsageError."""
     found = [part.strip() for part in text.split(",")]
     if not all(ID.fullmatch(part) and int(part) < 2**31 for part in found):
         raise click.UsageError(f"{text!r} is no list of ids like 1,2,3")
-    return [int(part) for part in found]
+    numbers = [int(part) for part in found]
+    if len(set(numbers)) < len(numbers):  # a slip of 1,2 would leave 1 alone to vote
+        raise click.UsageError(f"{text!r} names an id twice")
+    return numbers

@@ -39,7 +39,7 @@ def reassign(
 
     if (target_text is None) == (not cancel):
         raise click.UsageError("give either --to or --cancel")
-    target = None if target_text is None else sorted(set(ids(target_text)))
+    target = None if target_text is None else sorted(ids(target_text))
     admin = reach.admin(directory, servers, controllers)
     info = reach.described(admin, time.monotonic() + timeout)
     before = info.voter_ids

@@ -87,8 +87,7 @@ def format_(
     if path is not None:
         if any(begins):
             raise click.UsageError("who votes in a quorum of --dir is said by --voters alone")
-        level = max((feature_level(each) for each in features), default=1)
-        format_local(path, voters or 3, cluster_id, promised, ignore_formatted, level)
+        format_local(path, voters or 3, cluster_id, promised, ignore_formatted, level_of(features))
         return
     if voters is not None:
         raise click.UsageError(
@@ -122,15 +121,18 @@ def format_local(
     kraft_version: int,
 ) -> None:
     """Format all directories of a quorum on this host. Raises ForeignDirectory."""
-    from kraftfast.errors import NotFormatted
+    from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.node.storage.description import read_description
     from kraftfast.node.storage.local_layout import format_quorum, replica_directories
     from kraftfast.node.witness import refuse_local
 
     refuse_local(promised[1])
+    wanted = None if cluster_id is None else checked(cluster_id)
     if ignore_formatted:
         try:
             found = read_description(path)
+            if wanted not in (None, found.cluster_id):
+                raise ForeignDirectory(f"{path} belongs to cluster {found.cluster_id}")
             click.echo(
                 f"{path} is formatted already: "
                 f"cluster {found.cluster_id}, {len(found.voters)} voters"
@@ -142,7 +144,7 @@ def format_local(
         path,
         voters,
         *promised,
-        cluster_id=checked(cluster_id) if cluster_id else None,
+        cluster_id=wanted,
         kraft_version=kraft_version,
     )
     for id, directory in replica_directories(path, made.voters).items():
@@ -168,6 +170,16 @@ def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
                 else "needs --standalone, --initial-controllers or --no-initial-controllers"
             )
             raise InvalidOption(f"kraft.version {level} {how}")
+
+
+def level_of(features: tuple[str, ...]) -> int:
+    """Return the level of a quorum of this host, 1 unless it is named. Raises InvalidOption."""
+    from kraftfast.errors import InvalidOption
+
+    levels = {feature_level(each) for each in features} or {1}
+    if len(levels) > 1:
+        raise InvalidOption(f"--feature: {' and '.join(features)} contradict each other")
+    return levels.pop()
 
 
 def feature_level(feature: str) -> int:
@@ -228,7 +240,8 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
 
 def parse_initial(text: str, listener: str) -> list[Voter]:
     """Parse ``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
-    from kraftfast.cli.properties import address_of, is_number
+    from kraftfast.arguments import ID_MAX
+    from kraftfast.cli.properties import address_of, is_id
     from kraftfast.errors import InvalidOption
     from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 
@@ -237,8 +250,10 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
     for part in filter(None, (each.strip() for each in text.split(","))):
         id, at, rest = part.partition("@")
         address, _, directory_text = rest.rpartition(":")
-        if not at or ":" not in address or not is_number(id):
-            raise InvalidOption(f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID")
+        if not at or ":" not in address or not is_id(id):
+            raise InvalidOption(
+                f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID, with an id up to {ID_MAX}"
+            )
         host, port = address_of(address, key)
         try:
             directory_id = uuid_from_text(directory_text)

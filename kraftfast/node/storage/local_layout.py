@@ -126,11 +126,16 @@ def shared_device_text(ids: list[int]) -> str:
 
 
 def check_ids(ids: Collection[int]) -> None:
-    """Raise InvalidOption unless replicas can have these ids, and all of them could vote."""
+    """Raise InvalidOption unless these are different ids of replicas that could all vote.
+
+    One that stands there twice was meant to be another: 1,1 in place of 1,2 removes a voter.
+    """
     wrong = [id for id in ids if type(id) is not int or not 0 <= id < 2**31]
     if wrong:
         raise InvalidOption(f"a replica's id is from 0 to {2**31 - 1}, not {wrong[0]!r}")
-    if len(set(ids)) > limits.VOTERS_MAX:
+    if len(set(ids)) < len(ids):
+        raise InvalidOption(f"an id stands twice among {sorted(ids)}")
+    if len(ids) > limits.VOTERS_MAX:
         raise InvalidOption(f"a quorum has {limits.VOTERS_MAX} voters at most")
 
 

@@ -5,7 +5,9 @@ python -m tests.core.coverage
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from tests.core.coverage import scenarios_page, seeds_page
 from tests.core.coverage.known import HERE, Mistake
@@ -13,8 +15,11 @@ from tests.core.coverage.known import HERE, Mistake
 PAGES = {"SCENARIOS.md": scenarios_page.page, "SEEDS.md": seeds_page.page}
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """0, or 1 after saying what is wrong with the lists or the tags."""
+    argparse.ArgumentParser(prog="python -m tests.core.coverage", description=__doc__).parse_args(
+        words
+    )
     for name, make in PAGES.items():
         try:
             text, still_open = make()
@@ -27,4 +32,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
