@@ -471,11 +471,11 @@ class SimQuorum(LocalQuorum):
     """A quorum as a program runs it, whose processes and disks are simulated."""
 
     def __init__(self, program: Supervising) -> None:
-        self._program = program
+        self._program, program.quorum = program, self
         self._processes = self._storage = program.host
         self._spare = program.spare_processes()
-        program.quorum = self
-        super().__init__(QUORUM, timeout=START_S if program.running else PATIENT_S)
+        waits = not program.running and all(each.may_start for each in program.world.machines)
+        super().__init__(QUORUM, timeout=PATIENT_S if waits else START_S)
 
     @property
     def _host(self) -> Any:

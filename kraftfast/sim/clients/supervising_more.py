@@ -148,7 +148,7 @@ class SupervisingMore(Supervising):
 
     def _using(self, made: SimQuorum) -> UsingHere:
         self._produced += 1
-        return UsingHere(self, made, self.chance, self._produced)
+        return UsingHere(self, made, self.chance, self._produced, lambda: self.running)
 
     def _look(self, made: SimQuorum) -> None:
         self._using(made).look()

@@ -54,8 +54,15 @@ WRONG: tuple[Any, ...] = ("host", "host:0", "host:99999", "", ":9", [("host", "x
 class Using(Producing):
     """A producer with all that it may be asked for, and what stands beside it in a quorum."""
 
-    def __init__(self, program: Program, quorum: Quorum, random: Random, number: int) -> None:
-        super().__init__(program, quorum, random, number)
+    def __init__(
+        self,
+        program: Program,
+        quorum: Quorum,
+        random: Random,
+        number: int,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(program, quorum, random, number, waits)
         self._program = program
 
     def ways(self) -> tuple[Callable[[Producer], None], ...]:
