@@ -14,7 +14,7 @@ from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
 
 CORE = Path(__file__).parents[2] / "kraftfast/core"
-TABLES = (on_tick.WRITING, on_tick.BUSY, *on_tick.TIMERS.values())
+TABLES = (on_tick.WRITING, *on_tick.TIMERS.values())
 
 
 def test_every_role_has_its_timers() -> None:
