@@ -21,7 +21,7 @@ LAYOUT = 1
 """Number of the layouts that processes of one host map: rings and messages, statistics, events.
 
 A field that is read where another version put another one may be an acknowledgement (D3), and no
-CRC tells. Whoever changes a layout must change this number.
+CRC tells. A change of a layout must come with another number.
 """
 
 Int16 = Annotated[int, Meta(ge=0, le=2**15 - 1)]

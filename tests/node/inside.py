@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kraftfast.link.hello import Hello
+from kraftfast.link.memory_file import receive_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingLink, RingOffer
 from kraftfast.link.unix_socket import connect
 from kraftfast.log.disk import Disk
@@ -96,6 +97,20 @@ class Inside:
     def local(self) -> socket.socket:
         """A connection at the local door, not blocking."""
         return connect(os.path.join(self.directory, SOCKET_NAME), 0)
+
+    def passed(self, sock: socket.socket) -> tuple[bytes, list[int]]:
+        """The next message at a connection, and the descriptors that came with it."""
+        found: list[tuple[bytes, list[int]]] = []
+
+        def come() -> bool:
+            try:
+                found.append(receive_with_fds(sock, 1 << 16))
+            except BlockingIOError:
+                return False
+            return True
+
+        self.until(come)
+        return found[0]
 
     def message(self, sock: socket.socket) -> bytes:
         """The next message at a local connection; b"" once the replica hung up."""

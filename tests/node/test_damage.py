@@ -10,7 +10,7 @@ import pytest
 
 from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse
-from kraftfast.errors import CorruptLog, DiskFull, ErrorCode
+from kraftfast.errors import CorruptLog, DiskFull, ErrorCode, OutOfResources
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
@@ -106,7 +106,7 @@ def test_a_full_disk_keeps_no_damaged_leader_in_its_place(node: DamagedNode) -> 
 
 
 def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode) -> None:
-    """It got empty answers for ever, as at the end of the log, and nothing told of it."""
+    """Each answer to it was empty, as at the end of the log, and no event told of the damage."""
     leader = PartitionLeader(node)  # type: ignore[arg-type]
     node.core.committed_offset = node.log.end_offset
     position = node.log.active.position_of(3)
@@ -150,7 +150,7 @@ def test_damage_that_is_not_committed_wedges_no_quorum() -> None:
 
 
 def test_a_damaged_epoch_goes_to_no_follower() -> None:
-    """I2: it lies outside the CRC; a follower that took it could follow no leader any more."""
+    """I2: no CRC covers it. A follower with that epoch in its log cannot follow any leader."""
     quorum: SimulatedQuorum[Any] = simulated(seed=1)
     hand_over(quorum, 1)
     quorum.append_wait(b"1")
@@ -168,12 +168,16 @@ def test_a_damaged_epoch_goes_to_no_follower() -> None:
     assert quorum._process(3).log.epochs[:3] == quorum._process(2).log.epochs[:3]
 
 
-@pytest.mark.parametrize("damaged", [True, False])
-def test_a_damaged_snapshot_keeps_no_follower_behind(damaged: bool) -> None:
+@pytest.mark.parametrize("what", ["damaged", "sound", "no descriptors"])
+def test_a_damaged_snapshot_keeps_no_follower_behind(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """L5: it was refused, and fetched again from the same leader for ever.
 
-    A sound one that is begun with again is no reason to let another lead.
+    A sound one that is begun with again is no reason to let another lead, nor is one that cannot
+    be opened for want of descriptors.
     """
+    damaged = what == "damaged"
     quorum = simulated(
         1, voters=5, state_machine=Kept, snapshot_bytes=2_000, retention_bytes=0
     )  # fmt: skip
@@ -193,9 +197,19 @@ def test_a_damaged_snapshot_keeps_no_follower_behind(damaged: bool) -> None:
     ]
     if damaged:
         snapshots[0].flip(len(snapshots[0].data) // 2, 1)
+    disk = quorum._machine(leader).disk
+    lacking: list[str] = []
+
+    def open_file(path: str) -> Any:
+        lacking.append(path)
+        raise OutOfResources(f"cannot open {path}")
+
     for id in absent:
         quorum.start(id)
         quorum.wait(lambda id=id: quorum.is_running(id))
         end_offset = log.end_offset
         quorum.wait(lambda id=id: quorum._process(id).log.end_offset >= end_offset)
+        if what == "no descriptors":
+            monkeypatch.setattr(disk, "open_file", open_file)
+    assert bool(lacking) == (what == "no descriptors")
     assert (quorum.wait_leader() == leader) != damaged

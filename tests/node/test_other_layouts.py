@@ -6,13 +6,12 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from kraftfast.link.hello import LAYOUT, Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import receive_with_fds, send_with_fds
+from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, close_all
 from kraftfast.node.config import VoterConfig
 from kraftfast.node.tcp.socket_peer import SocketPeer
@@ -68,7 +67,7 @@ def is_reached_over_sockets(replica: Inside) -> bool:
 
 
 def test_a_replica_that_offers_goes_on_over_sockets(replica: Inside) -> None:
-    """This one is told of a ring of another version, and reaches its replica as on another host."""
+    """It is refused, and this one reaches it as a replica on another host."""
     offer_of_another_cluster = Hello(kind="peer", cluster_id="another", node_id=2)
     for offer in (
         offer_of_another_cluster,
@@ -91,7 +90,7 @@ def test_a_replica_that_refuses_goes_on_over_sockets(
         listener.setblocking(False)
         replica: Inside = request.getfixturevalue("replica")
         with accepted(replica, listener) as sock:
-            close_all(come(replica, sock)[1])
+            close_all(replica.passed(sock)[1])
             sock.send(other(Hello(error="another layout", cluster_id=replica.cluster_id)))
             replica.until(lambda: is_reached_over_sockets(replica))
         with replica.local() as sock:
@@ -99,7 +98,7 @@ def test_a_replica_that_refuses_goes_on_over_sockets(
             poke = msgspec.structs.replace(own, node_id=2, directory=str(place))
             sock.send(encode_hello(poke))
             with accepted(replica, listener) as again:
-                data, fds = come(replica, again)
+                data, fds = replica.passed(again)
                 assert decode_hello(data).kind == "peer"
                 close_all(fds)
 
@@ -116,18 +115,4 @@ def accepted(replica: Inside, listener: socket.socket) -> socket.socket:
 
     replica.until(offered)
     found[0].setblocking(False)
-    return found[0]
-
-
-def come(replica: Inside, sock: socket.socket) -> Any:
-    found: list[Any] = []
-
-    def arrived() -> bool:
-        try:
-            found.append(receive_with_fds(sock, 1 << 16))
-        except BlockingIOError:
-            return False
-        return True
-
-    replica.until(arrived)
     return found[0]

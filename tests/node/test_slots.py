@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import receive_with_fds, send_with_fds
+from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
 from kraftfast.node.rings import intake, slots
 from kraftfast.node.rings.slots import Slots
@@ -42,18 +42,9 @@ def watch(replica: Inside, bell: OwnDoorbell) -> tuple[socket.socket, str]:
     """One more watcher: its socket, and why it is refused."""
     sock = replica.local()
     send_with_fds(sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.far_fd])
-    come: list[tuple[bytes, list[int]]] = []
-
-    def answered() -> bool:
-        try:
-            come.append(receive_with_fds(sock, 1 << 16))
-        except BlockingIOError:
-            return False
-        return True
-
-    replica.until(answered)
-    close_all(come[0][1])
-    return sock, decode_hello(come[0][0]).error
+    answer, fds = replica.passed(sock)
+    close_all(fds)
+    return sock, decode_hello(answer).error
 
 
 def test_watchers_lock_out_watchers_alone(replica: Inside) -> None:

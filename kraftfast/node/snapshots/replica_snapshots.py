@@ -18,6 +18,7 @@ from kraftfast.errors import (
     FlushFailed,
     InvalidOption,
     KraftfastError,
+    OutOfResources,
     StorageError,
     UnsupportedVersion,
 )
@@ -182,6 +183,8 @@ class Snapshots:
         try:
             with SnapshotReader(self.disk, path, snapshot_id) as reader:
                 reader.check()
+        except OutOfResources:
+            return None  # what this host lacks is no damage; it is checked another time
         except (FileNotFoundError, StorageError, CorruptBatch, UnsupportedVersion) as error:
             return error
         self._sound = snapshot_id

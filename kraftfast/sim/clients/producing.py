@@ -51,7 +51,7 @@ class Producing:
         waits: Callable[[], bool] = lambda: True,
     ) -> None:
         self._world: World = program.world
-        self._waits = waits
+        self._program, self._waits = program, waits
         self._random, self._ring = random, (-program.id, number)
         self._quorum, self._name = quorum, f"q{program.id}:{number}"
         self._count = 0

@@ -38,7 +38,6 @@ from kraftfast.sim.require import expect
 
 if TYPE_CHECKING:
     from kraftfast.client.producer.producer import Producer
-    from kraftfast.sim.clients.program import Program
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.world import World
 
@@ -53,17 +52,6 @@ WRONG: tuple[Any, ...] = ("host", "host:0", "host:99999", "", ":9", [("host", "x
 
 class Using(Producing):
     """A producer with all that it may be asked for, and what stands beside it in a quorum."""
-
-    def __init__(
-        self,
-        program: Program,
-        quorum: Quorum,
-        random: Random,
-        number: int,
-        waits: Callable[[], bool] = lambda: True,
-    ) -> None:
-        super().__init__(program, quorum, random, number, waits)
-        self._program = program
 
     def ways(self) -> tuple[Callable[[Producer], None], ...]:
         return (*super().ways(), self._fields, self._try, self._in_a_hurry, self._asked_wrong)
