@@ -218,7 +218,7 @@ cdef class Values:
             return 0
         try:
             shape = memoryview(source)
-        except TypeError:
+        except (TypeError, ValueError):
             kind = type(source).__name__
             raise errors.InvalidOption(f"{kind} holds no values: give a list") from None
         if shape.ndim != 2 or shape.itemsize != 1 or not shape.c_contiguous:
@@ -231,7 +231,13 @@ cdef class Values:
         return 0
 
     cdef int take_data(self, source) except -1:
-        self.data = hold(source)
+        if hasattr(source, "filled"):  # numpy's masked array: its buffer has what the mask hides
+            raise errors.InvalidOption("a masked array has values that are none: give its filled()")
+        try:
+            self.data = hold(source)
+        except (TypeError, ValueError, BufferError):
+            raise errors.InvalidOption(
+                f"a {type(source).__name__} is no row of bytes, one behind the other") from None
         self.column.kind = COLUMN_FIXED
         self.column.data = self.data.data
         self.column.data_size = self.data.size

@@ -62,7 +62,12 @@ def test_threads_outlive_what_a_search_raises(
         scripted.problem, scripted.reachable = MemoryError(), False  # type: ignore[assignment]
         scripted.lose()
         names = {"kraftfast-keeper", "kraftfast-callbacks"}
-        wait_until(lambda: names <= {each.thread.name for each in said})
+
+        def both_raised() -> bool:
+            producer.wake_threads()  # the keeper sleeps if all was sealed before the leader was lost
+            return names <= {each.thread.name for each in said}
+
+        wait_until(both_raised)
         scripted.mute, scripted.reachable = False, True
         wait_until(lambda: batches and batches[-1].end_ticket == 5)
     assert all(each.exc_type is MemoryError for each in said)
