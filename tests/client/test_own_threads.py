@@ -64,7 +64,7 @@ def test_threads_outlive_what_a_search_raises(
         names = {"kraftfast-keeper", "kraftfast-callbacks"}
 
         def both_raised() -> bool:
-            producer.wake_threads()  # the keeper sleeps if all was sealed before the leader was lost
+            producer.wake_threads()  # the keeper sleeps if all was sealed before the loss
             return names <= {each.thread.name for each in said}
 
         wait_until(both_raised)
