@@ -1,4 +1,4 @@
-"""What a follower is sent is checked, and what it asks for again as a start would (D10, I15)."""
+"""What a follower is sent is checked, and what it asks for again as a start would (D10, I14)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What a follower is sent, and what it asks for again: it may be damaged here.
+"""Check what a leader sends to a follower: its own log may be damaged.
 
-A follower checks what it copies, and fetches again what does not check (D20). It cannot know
-whether the way or this log damaged it, so this replica looks: nothing below the end of its log may
-fail a check. One that is damaged lets another one lead, from which all can fetch (D10, L5).
+A follower checks what it copies, and fetches again what fails a check (D20). It cannot know
+whether the damage is in this log, so the leader then checks its log there, CRC included: nothing
+below the log's end may fail. A leader with damage hands over, to one from which all can fetch
+(D10, L5).
 
 The epoch of a batch lies outside its CRC. A follower that took a batch with another epoch would
 have a log that no leader has, and might be elected by it. So headers are compared with the epoch
@@ -26,10 +27,10 @@ NEVER = 2**63 - 1
 
 
 class Served:
-    """What was answered last, to one follower."""
+    """What one follower was answered last; it locates the next answer."""
 
-    # offset: that was asked for. end_offset: of the log, if the answer reached it; what stands
-    # there was appended since.
+    # offset: where the last Fetch began. end_offset: the log's end then, if the answer reached it:
+    # what stands from there on was appended since. Else -1.
 
     def __init__(self) -> None:
         self.offset = self.end_offset = -1
@@ -37,8 +38,8 @@ class Served:
     def locate(
         self, log: Log, offset: int, bytes_max: int, end_offset: int
     ) -> tuple[Segment, int, int] | None:
-        """Do as ``Log.locate``, up to what is damaged; check all of what is asked for a second
-        time. Raises CorruptLog.
+        """Do as ``Log.locate``, up to the first damaged batch; look at CRCs too, if ``offset`` is
+        asked for a second time. Raises CorruptLog if the first batch is damaged.
         """
         again, self.offset = offset == self.offset, offset
         fresh, self.end_offset = offset == self.end_offset, -1
@@ -92,9 +93,9 @@ def check_batches(
     offset: int,
     verify_crc: bool = True,
 ) -> int:
-    """Check whole batches as a start would: framing, offsets, CRC, the stored epochs (I15).
+    """Check whole batches as a start would: framing, offsets, CRC, the stored epochs (I14).
 
-    ``position`` and ``length``: of their bytes; the first batch holds ``offset``. Returns their end
+    ``position``, ``length``: of their bytes. The first batch holds ``offset``. Returns their end
     offset. Raises CorruptLog with the place.
     """
     view = segment.file.view(position, position + length)
@@ -131,9 +132,10 @@ def _base_offset(segment: Segment, position: int, offset: int) -> int:
 
 
 def _epochs_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Return the lowest and the highest epoch that a batch there may have, and up to where.
+    """Return (lowest epoch, highest epoch, end offset): what the batches at ``offset`` may have.
 
-    The checkpoint has one; of the first batch, in which the log may begin, it has the highest.
+    The checkpoint names one epoch. Where the log begins inside a batch, that batch may begin before
+    the first entry: then any epoch up to that one is right.
     """
     index = max(0, bisect_right(log.epochs, offset, key=lambda entry: entry[1]) - 1)
     epoch, start_offset = log.epochs[index]
