@@ -27,9 +27,9 @@ HANDED_OUT = (Admin, AsyncAdmin, RemoteQuorum, HostQuorum, RecordStream, RemoteC
 FOR_EACH_OTHER = {
     "append_waiting",
     "check_fenced",
+    "check_silence",
     "close_pidfd",
     "disown",
-    "doubt",
     "enlarge",
     "has_nothing_to_do",
     "let_go",

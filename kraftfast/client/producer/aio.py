@@ -420,11 +420,11 @@ class AsyncProducer(forks.Unique):
         sender = self._watched
         busy = self._search is not None or self._exchange is not None
         if sender is not None and sender.under_way and not busy:
-            self._search = self._loop.create_task(self._doubt(sender))
+            self._search = self._loop.create_task(self._check_silence(sender))
 
-    async def _doubt(self, sender: Sender) -> None:
+    async def _check_silence(self, sender: Sender) -> None:
         try:
-            await asyncio.to_thread(self.producer.doubt, sender, self._now() + SEARCH_S)
+            await asyncio.to_thread(self.producer.check_silence, sender, self._now() + SEARCH_S)
         finally:
             self._search = None
         self._notice(sender)

@@ -121,7 +121,7 @@ cdef class Appender:
             try:
                 if not sender.look(ticket):
                     sender.sleep(min(left, SLEEP_S_MAX), ticket)
-                    self.doubt(sender, deadline)
+                    self.check_silence(sender, deadline)
             finally:
                 self.pumping = False
                 self.news.tell_resolved(self.outcomes.resolved)

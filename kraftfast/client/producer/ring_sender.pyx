@@ -129,7 +129,7 @@ cdef class RingSender(Sender):
             self.bell.ring()
         return 0
 
-    cdef bint under_way_are(self, uint64_t first, uint64_t batches) except -1:
+    cdef bint are_under_way(self, uint64_t first, uint64_t batches) except -1:
         """Return whether these are batches that wait for an answer."""
         cdef uint64_t number
         if first < self.sent_tail or first > self.sent_head or batches > self.sent_head - first:
@@ -144,7 +144,7 @@ cdef class RingSender(Sender):
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         cdef int64_t offset = m.base_offset, records = 0
         cdef uint64_t now = self.clock.monotonic_ns()
-        if self.under_way_are(first, batches):
+        if self.are_under_way(first, batches):
             for number in range(first, first + batches):
                 records += self.batch_number(number).records
             if offset >= 0 and m.end_offset - offset == records:
@@ -163,7 +163,7 @@ cdef class RingSender(Sender):
         """Mark batches as refused; those before them may still wait for an answer."""
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
-        if not self.under_way_are(first, batches):
+        if not self.are_under_way(first, batches):
             return self.fail(PeerGone("a refusal that does not fit what was sent"))
         for number in range(first, first + batches):
             entry = self.batch_number(number)

@@ -373,7 +373,7 @@ cdef class Sender:
     # --- from one sender to the next --------------------------------------------------------------
 
     def take_over(self, entries):
-        """Hand over what another's :meth:`give_up` returned at the next :meth:`poll`, first."""
+        """Send what another's :meth:`give_up` returned, at the next :meth:`poll` and first."""
         self.backlog.extend(entries)
         self.review()
 
@@ -394,11 +394,11 @@ cdef class Sender:
         return 0
 
     def give_up(self, exception not None) -> list:
-        """Let go of the leader. What it may have appended is resolved by ``exception``; returned is
+        """Let go of the leader, and fail by ``exception`` what it may have appended.
 
-        [(batch, first ticket, records, began ns)] that it never looked at, in order: the next
-        sender's :meth:`take_over` has them. With an identity it is all that has no answer. Called
-        again, because an exception came on the way out, it returns the same.
+        Return [(batch, first ticket, records, began ns)] in order, for the next sender's
+        :meth:`take_over`: what the leader never looked at, and with an identity all that has no
+        answer. A second call, after a signal handler's exception, returns the same.
         """
         cdef uint64_t untouched
         if self.given_up is not None:

@@ -1,4 +1,4 @@
-"""When a producer gives up a leader that is silent."""
+"""Give up a leader that is silent, as a producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SilentLeader:
     _connector: Connector
     _progress_at: tuple[int, float]
 
-    def doubt(self, sender: Sender, deadline: float) -> None:
+    def check_silence(self, sender: Sender, deadline: float) -> None:
         """Give up this leader if nothing was acknowledged for long and a later one is known.
 
         A process that was stopped, or a host that went silent, closes no connection.

@@ -156,7 +156,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         report_if_shorter(state, request)
     has_no_log = not granted and lacks_only_certainty(state, request)
     if granted and isinstance(state.current, Prospective) and state.leader_is_dead():
-        granted = give_way(state, state.current, request, now_ms)
+        granted = let_go_first(state, state.current, request, now_ms)
     ahead = request.epoch > state.epoch
     response = VoteResponse(
         leader_id=NO_NODE if ahead else state.leader_id,
@@ -171,7 +171,9 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
     state.effects.append(Reply(event.source, response))
 
 
-def give_way(state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int) -> bool:
+def let_go_first(
+    state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int
+) -> bool:
     """Decide which of two replicas that know of the leader's death and ask each other goes first.
 
     Else both would win pre-votes and split the votes. The longer log goes first, then the lower
