@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at moments at which Python loses what a signal handler raises.
+"""Have Ctrl-C, SIGTERM and SIGHUP end a command even where Python drops a handler's exception.
 
 A handler runs between two bytecodes of the main thread, wherever that is. In a callback of a weak
 reference (each import ends with one) or in ``__del__`` its exception is dropped with a traceback,
@@ -14,33 +14,33 @@ from types import FrameType
 from typing import Any
 
 AGAIN_S = 0.01
-"""After so long a signal is sent again whose exception was dropped."""
+"""How long to wait before a signal is sent again, seconds."""
 
 
-class Told:
-    """``signo``: of the last signal that was to end the command, 0 if none was."""
+class LastSignal:
+    """The last signal that was to end the command; ``signo`` 0 if none came."""
 
     signo = 0
 
 
-told = Told()
+last_signal = LastSignal()
 
 
 def interrupt(signo: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, for SIGINT."""
-    told.signo = signo
+    """Note the signal and raise KeyboardInterrupt: the handler of SIGINT."""
+    last_signal.signo = signo
     raise KeyboardInterrupt
 
 
 def send_dropped_again() -> None:
-    """Have SIGINT noted, and any signal sent again whose exception Python drops."""
+    """Handle SIGINT by :func:`interrupt`, and send a signal again if its exception is dropped."""
     main, before = threading.get_ident(), sys.unraisablehook
 
     def dropped(unraisable: Any) -> None:
-        if isinstance(unraisable.exc_value, Exception) or not told.signo:
+        if isinstance(unraisable.exc_value, Exception) or not last_signal.signo:
             before(unraisable)
             return
-        again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, told.signo))
+        again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, last_signal.signo))
         again.daemon = True
         again.start()
 

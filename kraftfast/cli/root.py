@@ -90,7 +90,7 @@ def run(args: Sequence[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup has it ignored
         signal.signal(signal.SIGHUP, _terminate)
     settings = {"debug": False}
-    interrupts.told.signo = 0
+    interrupts.last_signal.signo = 0
     try:
         if COMPLETE in os.environ:
             return complete(os.environ[COMPLETE])
@@ -138,8 +138,9 @@ def ended_by(error: BaseException, debug: bool) -> int:
         if error.exit_code == EXIT_PIPE:
             streams.drop(sys.stdout)
         return error.exit_code
-    if interrupts.told.signo and exit_code(error) == EXIT_INTERNAL:  # made of an interruption
-        return 128 + interrupts.told.signo
+    # An unforeseen error after a signal is what Python made of the handler's exception.
+    if interrupts.last_signal.signo and exit_code(error) == EXIT_INTERNAL:
+        return 128 + interrupts.last_signal.signo
     if debug:
         streams.complain("".join(traceback.format_exception(error)).rstrip())
     else:
@@ -198,5 +199,5 @@ def one_line(error: BaseException) -> str:
 
 
 def _terminate(signo: int, _frame: FrameType | None) -> None:
-    interrupts.told.signo = signo
+    interrupts.last_signal.signo = signo
     raise Terminated(signo)

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from kraftfast.errors import KraftfastError
-from kraftfast.interrupts import send_dropped_again, told
+from kraftfast.interrupts import last_signal, send_dropped_again
 from kraftfast.sim.workers import WorkerDied, results
 
 NOTHING_RUN = 2
@@ -21,7 +21,7 @@ NOTHING_RUN = 2
 
 def stop(signo: int, _frame: object) -> None:
     """Take a signal as Ctrl-C."""
-    told.signo = signo
+    last_signal.signo = signo
     raise KeyboardInterrupt(signo)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.sim.faults.plans import plan_of
-from kraftfast.sim.swarm import staying_away, thinned
+from kraftfast.sim.swarm import swarmed, thinned
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -295,12 +295,12 @@ class Settings:
         if reach and not plan:  # plans start processes themselves, at their moments
             of_seed["supervised"] = _is_supervised(seed)
         if short:
-            of_seed |= staying_away(seed, of_seed)
+            of_seed |= thinned(seed, of_seed)
             drawn, cut = replace(chosen, **of_seed), {}
             if seed >= OPERATED_FROM and drawn.supervised:
                 cut["chaos_ms"] = SUPERVISED_CHAOS_MS
             if reach:
-                cut |= thinned(seed, drawn.as_dict())
+                cut |= swarmed(seed, drawn.as_dict())
             return drawn._shortened(**(cut | overrides))
         return replace(chosen, **(of_seed | plan | overrides))
 

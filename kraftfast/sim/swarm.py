@@ -1,7 +1,8 @@
-"""What short runs of later seeds do less of, so that each is shorter and more of them are run.
+"""Shorten the short runs of later seeds, so that more seeds are run in the same time.
 
-Swarm testing: few kinds of clients at a time, and all of them over the seeds. What none of them is
-for goes on less long: a question whose answer was lost, and a quorum that is stuck by design.
+Swarm testing: each run has few kinds of clients, and all kinds come in some runs. Runs also wait
+less where nothing is tested by waiting: for an answer that was lost, and for a quorum that is stuck
+by design. Earlier seeds must stay the runs that they were, so each change begins at a seed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from random import Random
 from typing import Any
 
 THINNED_FROM, SHORT_ANSWER_MS = 47_000, 200
-"""The first seed whose short run has fewer clients, and how soon its producers ask again."""
+"""The first seed whose short run has fewer clients, and how soon its clients ask again."""
 THINNED = (
     "named", "idempotent", "consumers", "real_producers", "real_named", "real_readers",
     "real_admins", "local_producers", "local_named", "local_admins", "local_askers",
@@ -18,7 +19,7 @@ THINNED = (
     "async_producers",
 )  # fmt: skip
 SWARM_FROM = 60_000
-"""The first seed whose short run has few kinds of clients, and ends where nothing can come."""
+"""The first seed whose short run has few kinds of clients, and ends when it is stuck by design."""
 CLIENTS = (
     "real_producers",
     "real_named",
@@ -36,16 +37,16 @@ CLIENTS = (
     "async_producers",
     "user",
 )
-"""Fields of the settings: clients that run as they are, and strangers. Each costs a fifth of a run
-without them."""
+"""Fields of the settings: the clients of production code, and strangers. Each adds about a fifth to
+the time of a run without them."""
 AT_A_TIME = (1, 2, 2, 3)
 PRODUCERS, APPEND_EVERY_MS = (1, 2, 2, 3), (8.0, 16.0, 30.0)
-"""Appends are a third of all events; what befalls the quorum befalls it in less of a crowd, too."""
+"""Fewer producers, and the least time between appends: appends are a third of all events."""
 SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
 
 
-def staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
-    """Return what is not in a short run after all, as it is without: more seeds are run instead."""
+def thinned(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that leave some of the drawn clients out of a short run."""
     if not THINNED_FROM <= seed < SWARM_FROM:
         return {}
     random = Random(seed * 2 + 1 + (1 << 63))
@@ -55,8 +56,8 @@ def staying_away(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
     return without | dict.fromkeys(("answer_ms", "silence_ms"), SHORT_ANSWER_MS)
 
 
-def thinned(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
-    """Return what is otherwise in the short run of a seed that chose these settings."""
+def swarmed(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that keep few of the chosen clients in a short run."""
     if seed < SWARM_FROM:
         return {}
     random = Random(seed * 2 + 1 + (1 << 63))
