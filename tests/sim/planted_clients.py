@@ -318,7 +318,7 @@ def events_without_end(scene: Scene) -> None:
     scene.world.run(60_000)
 
 
-@plant("L3: {} lets others vote than the leader")
+@plant("L3: {} has another voter set than the leader")
 def other_voters_at_the_end(scene: Scene) -> None:
     history = SimpleNamespace(latest="others")
     core = scene.core_of(scene.other, history=history)
@@ -333,7 +333,7 @@ def quorum_does_not_come_to_rest(scene: Scene) -> None:
     scene.quorum.finish()
 
 
-@plant("L6: not everybody came to {} under load: {}")
+@plant("L6: not all replicas came to {} under load: {}")
 def one_does_not_catch_up(scene: Scene) -> None:
     scene.other.paused = True
     scene.append()

@@ -1,4 +1,4 @@
-"""The end of a run: all is healed, comes to rest, and must then agree (L1 to L7, I8, I23)."""
+"""The end of a run: faults end, the quorum comes to rest, and must agree (L1 to L7, I8, I23)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from kraftfast.types import VoterSet
 
 APPENDS_MAX, AGAIN_MS = 5, 400
-"""How often something is tried at the end that an election, or a disk that was full until now, may
-come between, and after how long again."""
+"""How often the last appends and reads are tried, since an election or a disk that was just full
+may make them fail, and how long to wait between two attempts at appends."""
 STUCK_MS = 10_000
-"""How long a quorum that waits for a voter which never returns is watched; twice, unless set."""
+"""How long a quorum must have looked stuck, twice in a row, to count as stuck; unless set."""
 HAND_OVERS_MAX = 10
-"""How often leaders of an idle quorum may be asked to hand over, one after the other."""
+"""How often the leaders of an idle quorum may hand over, one after the other."""
 
 
 def waits_for_disk(process: Process) -> bool:
-    """Return whether programs' batches wait for a segment that is being prepared.
+    """Return whether producers' batches wait for a segment that is being prepared.
 
-    The loop looks for it each millisecond, and a request that began as the world healed may take
-    seconds.
+    The loop then looks each millisecond whether it is ready, and a call of the disk that began
+    before the faults ended may take seconds.
     """
     return bool(process.intake.waiting() and process.log.nursery.preparer.busy())
 
@@ -60,7 +60,7 @@ class Settling:
     network: Network
     survivors: Survivors | None
     supervising: Supervising | None
-    hand_overs = 0  # how often a replica was asked to let another one lead
+    hand_overs = 0  # how often a replica was asked to hand over
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
         raise NotImplementedError
@@ -87,7 +87,7 @@ class Settling:
         raise NotImplementedError
 
     def is_settled(self) -> bool:
-        """Return whether one replica leads, and all that can have everything, and know it."""
+        """Return whether a replica leads, and all have the whole log and know it committed."""
         for producer in self.producers:  # asked after each event
             if not producer.is_idle:
                 return False
@@ -112,10 +112,10 @@ class Settling:
         return self.operator.is_satisfied(leader)
 
     def _is_ahead(self, machine: Machine) -> bool:
-        """Return whether a former voter stood for an epoch that no voter will come to by itself.
+        """Return whether a former voter campaigned in a later epoch than the leader's.
 
-        It follows again from the next election on: strangers move no epoch
-        (core/elections/epochs.py).
+        No voter goes to that epoch by itself, because strangers move no epoch
+        (core/elections/epochs.py). The former voter follows again after a later election.
         """
         leader, process = self.leader(), machine.process
         if leader is None or process is None or leader.core.voters.is_voter(machine.key):
@@ -123,7 +123,7 @@ class Settling:
         return process.core.epoch > leader.core.epoch
 
     def finish(self) -> None:
-        """Healing, rest, and then everything that must hold at the end."""
+        """End the faults, let the quorum come to rest, and check what must hold at the end."""
         self.trace("the world heals")
         if self.survivors is not None:  # no quorum comes to rest without a majority
             self.nemesis.heal()
@@ -148,9 +148,9 @@ class Settling:
         return self.is_settled() or self._settle("L1, L3, L6")
 
     def _takes_appends(self) -> bool:
-        """L2: an append of each producer must be acknowledged; a refusal does not count.
+        """Check that an append of each producer is acknowledged; return False where stuck (L2).
 
-        What programs append meanwhile may still meet a connection that was lost before.
+        One attempt may fail, on a connection that was lost before the faults ended.
         """
         for _ in range(APPENDS_MAX):
             before = len(self.history)
@@ -166,7 +166,7 @@ class Settling:
         raise Violation(f"L2: no append is committed in a world that is well: {self.state()}")
 
     def _catch_up_under_load(self) -> None:
-        """L6: every replica reaches what is committed now, though appends and snapshots go on."""
+        """Check that every replica reaches what is committed now while appends go on (L6)."""
         end = self.oracle.committed_end
 
         def is_there(machine: Machine) -> bool:
@@ -174,25 +174,25 @@ class Settling:
                 return True
             return machine.process is not None and machine.process.core.high_watermark >= end
 
-        def everybody() -> bool:
+        def all_there() -> bool:
             return all(map(is_there, self.machines))
 
         load_ms, began = self.settings.load_ms, self.supervising
         # its program may make another quorum first, and wait long for a lock there
         is_late = began is not None and began.quorum is None
-        in_time = everybody() or self.run(load_ms, everybody)
-        if in_time or (is_late and self.run(load_ms, everybody)):
+        in_time = all_there() or self.run(load_ms, all_there)
+        if in_time or (is_late and self.run(load_ms, all_there)):
             self.count("caught up under load")
         elif not (self._lacks_one_of_all() or self._may_be_stuck()):
-            raise Violation(f"L6: not everybody came to {end} under load: {self.state()}")
+            raise Violation(f"L6: not all replicas came to {end} under load: {self.state()}")
 
     def all_run(self) -> bool:
-        """Return whether every voter is there."""
+        """Return whether every voter runs."""
         running = [machine for machine in self.voters() if machine.process is not None]
         return len(running) == len(self.voter_set())
 
     def _settle(self, what: str) -> bool:
-        """True once the quorum has come to rest; raises where it should have and has not."""
+        """Return whether the quorum came to rest; raise unless it is stuck by design."""
         self._wait_for_rest()
         if self._lacks_one_of_all():
             return self._settle_without_all()
@@ -204,7 +204,7 @@ class Settling:
         raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
 
     def _wait_for_rest(self) -> None:
-        """Let time pass until there is rest, or nothing to wait for."""
+        """Let time pass until the quorum is at rest, or is stuck."""
         left_ms = self.settings.settle_ms
         piece_ms, was_stuck = self.settings.stuck_ms or STUCK_MS, False
         while left_ms > 0:
@@ -225,7 +225,7 @@ class Settling:
         return len(there) < len(self.voter_set())
 
     def _settle_without_all(self) -> bool:
-        """durability=all with a voter down: no producer is answered; nothing else is checked."""
+        """Check nothing where durability=all lacks a voter: no producer is answered then."""
         self.run(2_000)
         self.count("a voter of all is missing")
         return False
@@ -235,10 +235,10 @@ class Settling:
         return self._missing() and any(map(self._waits_for_all, self.oracle.voters.sets_in_play()))
 
     def _waits_for_all(self, voters: VoterSet) -> bool:
-        """Return whether doubt keeps these voters from electing one without all of them.
+        """Return whether doubt keeps these voters from electing a leader without all of them.
 
-        Not where a majority is certain, and votes for one of it: that leads, or begins a log where
-        nobody shows one.
+        It does not where a majority is certain of its logs and votes for one of its own: that one
+        leads, or begins a log where no voter has one.
         """
         found = [each.process for each in self.oracle.voters.machines(voters)]
         running = [each for each in found if each is not None]
@@ -250,10 +250,10 @@ class Settling:
         return bool(in_doubt) and not (begins and votes >= voters.majority)
 
     def _votes_for(self, candidate: Process, voters: list[Process]) -> int:
-        """Return how many of these grant it their votes: it asks where its voter set says.
+        """Return how many of these voters grant ``candidate`` their votes.
 
-        While there is no leader, a voter that has moved is asked by none, as in Kafka, and asks in
-        vain itself if its log is shorter.
+        It asks them at the endpoints in its voter set. A voter that moved while there is no leader
+        is not found there, as in Kafka, and is itself refused if its log is shorter.
         """
 
         def end(process: Process) -> tuple[int, int]:
@@ -270,11 +270,11 @@ class Settling:
         return sum(end(each) <= end(candidate) for each in asked)
 
     def _rest(self) -> None:
-        """No election without a reason: an idle quorum is quiet.
+        """Check that an idle quorum elects no leader without a reason.
 
-        A leader that was asked to hand over has one: by an operator, whose client tries again what
-        was asked before the world healed; or by itself, before a snapshot that takes it long. One
-        that a reassignment removes has one, once the others can do without it.
+        A reason is that the leader was asked to hand over: by an operator, whose client repeats a
+        request from before the faults ended, or by its own replica, before a snapshot that takes
+        long. Another is that a reassignment removes it.
         """
         for _ in range(HAND_OVERS_MAX):
             asked, leaves = self.hand_overs, self._leader_leaves()
@@ -291,9 +291,9 @@ class Settling:
         return target is not None and self.leader().id not in target  # type: ignore[union-attr]
 
     def _is_quiet(self) -> bool:
-        """L7: let time pass; return whether the same replica leads. None may be busy then.
+        """Let time pass; return whether the epoch is the same. No replica may be busy then (L7).
 
-        What they were asked before is answered then (L2).
+        Requests that waited before must be answered then (L2).
         """
         running = [each.process for each in self.machines if each.process is not None]
         steps = {each.id: each.steps for each in running}
@@ -320,7 +320,7 @@ class Settling:
         return True
 
     def _check_end(self) -> None:
-        """Check who votes, and what clients are told in the end; logs and disks: ``ending``."""
+        """Check the voter sets and what readers get; ``ending`` checks logs and disks."""
         leader = self.leader()
         assert leader is not None
         for machine in self.machines:
@@ -330,14 +330,14 @@ class Settling:
             require(
                 machine.process is None
                 or machine.process.core.history.latest == leader.core.history.latest,
-                f"L3: {machine.id} lets others vote than the leader",
+                f"L3: {machine.id} has another voter set than the leader",
             )
         self.barriers.check()
         self._reads_on()
         self.counts["segments"] = len(leader.log.segments)
 
     def _reads_on(self) -> None:
-        """L2: each replica answers a read barrier, and each consumer gets on at the leader."""
+        """Check that each replica answers a read barrier, and the leader each consumer (L2)."""
         running = [each.process for each in self.machines if each.process is not None]
         here = [each for each in running if not self._is_ahead(each.machine)]
         for _ in range(APPENDS_MAX):
