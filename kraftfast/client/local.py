@@ -1,4 +1,4 @@
-"""Clients of a quorum on this host: they find the leader's socket in its directory.
+"""Reach the replicas of a quorum on this host, by the sockets in their directories.
 
 ``directories`` maps replica ids to their directories, as ``LocalQuorum`` lays them out.
 """
@@ -58,27 +58,27 @@ UNREACHED = "cannot reach the quorum"
 
 
 def unreached(error: KraftfastError) -> KraftfastError:
-    """Return what to raise if no replica was reached, where ``error`` is why one was not.
+    """Return what to raise if no replica was reached, and one of them because of ``error``.
 
-    Only if no process listens is it certain that the replica does not run: one that is stopped
-    takes connections and does not answer.
+    Only if no process listens is it certain that the replica does not run: a process that was
+    stopped (SIGSTOP) takes connections and does not answer.
     """
     reason = "no replica runs" if is_refused(error) else UNREACHED
     return forbidden(error) or NoQuorum(f"{reason}: {error}")
 
 
 def add_problem(problems: list[KraftfastError], error: KraftfastError) -> None:
-    """Add why one replica was not reached. Those of replicas that may run come last, so that
-    ``problems.pop()`` says that none runs only if that is so of all."""
+    """Add why one replica was not reached. Problems of replicas that may run come last, so that
+    ``problems.pop()`` says "no replica runs" only if that holds for all."""
     problems.insert(0 if is_refused(error) else len(problems), unreached(error))
 
 
 class Refused(PeerGone):
-    """A replica that runs does not take this connection; the error is its own words."""
+    """A replica that runs refuses this connection; the text is the replica's."""
 
 
 class LocalConnector:
-    """Makes a producer's senders: over rings, to the leader.
+    """Make a producer's senders: over rings, to the leader.
 
     ``directories`` is looked at again each time: replicas may be added. ``batch_bytes``,
     ``window``: of the senders. A ring holds a window, and two of the largest records.
@@ -164,7 +164,7 @@ class LocalConnector:
         self._order = [id, *order] if good else [*order, id]
 
     def reach(self, sender: Any, _deadline: float) -> Any:
-        """Return its leader, for questions."""
+        """Return the way to the sender's leader, for questions of an ``Admin``."""
         from kraftfast.client.admin.admin_ways import LocalReached  # which imports this module
 
         directory = self.directories.get(sender.node_id)
@@ -189,13 +189,13 @@ class LocalConnector:
         return False
 
     def _attempt(self, deadline: float) -> float:
-        """Return how long one replica is waited for, before the next one is asked."""
+        """Return for how many seconds to wait for one replica before the next one is asked."""
         return min(CONNECT_TIMEOUT_S, max(0.001, deadline - self.host.monotonic()))
 
     def _offer(
         self, directory: str, ring_bytes: int, timeout: float
     ) -> tuple[RingLink, OwnDoorbell] | int:
-        """Return a link to the replica, or the id of the one that leads for all it knows.
+        """Return a link to the replica, or the id of the leader that it names; -1: it knows none.
 
         Raises PeerGone, InconsistentClusterId, UnsupportedVersion.
         """
@@ -220,7 +220,7 @@ class LocalConnector:
             return link, doorbell
 
     def _elsewhere(self, directory: str, hello: Hello) -> int:
-        """Return the id of the leader that a replica names which takes no batches itself.
+        """Return the id of the leader that is named by a replica which takes no batches.
 
         Raises Refused, RecordsRefused, InconsistentClusterId.
         """
@@ -235,9 +235,9 @@ class LocalConnector:
 def check_cluster(hello: Hello, cluster_id: str) -> None:
     """Check that a replica belongs to this quorum. Raises InconsistentClusterId.
 
-    Each hello names the quorum that is meant, and a replica of another one answers with a refusal:
-    a directory that was moved may be replaced by another quorum's, and a client that goes by the
-    path would append and read there. ``cluster_id``: "" for any.
+    The directory of another quorum may stand where this one's was, and a client that goes by the
+    path alone would append and read there. So each hello names the quorum that is meant, and a
+    replica of another one refuses it. ``cluster_id``: "" for any.
     """
     if cluster_id and hello.cluster_id not in ("", cluster_id):
         raise InconsistentClusterId(f"{hello.error}, not {cluster_id}")
@@ -246,7 +246,7 @@ def check_cluster(hello: Hello, cluster_id: str) -> None:
 def passed_file(
     data: bytes, fds: list[int], cluster_id: str, what: str, local: Local = LOCAL
 ) -> tuple[Hello, int]:
-    """Return what a replica says of itself, and the memory file that it passes.
+    """Return a replica's hello, and the memory file that came with it.
 
     Raises PeerGone, MalformedFrame, InconsistentClusterId, UnsupportedVersion: ``fds`` are closed.
     """
@@ -303,10 +303,10 @@ def _answer_on(sock: socket.socket, directory: str, question: dict[str, Any], ho
 class KeptConnection:
     """A connection to a replica that is kept between two questions; for one thread at a time.
 
-    Making one for each question costs a twentieth of a read barrier.
+    To connect for each question would cost a twentieth of a read barrier's time.
     """
 
-    # repeated: what was last said over it, and to which replica.
+    # repeated: the last request and answer, to encode and decode equal ones once.
     # _sock: None until the first question, while one is put, and after one without an answer.
 
     def __init__(self, directory: str, host: Host = HOST) -> None:
@@ -333,7 +333,7 @@ class KeptConnection:
         sock, self._sock = self._sock, None
         assert sock is not None, "a connection was made"
         with contextlib.ExitStack() as undo:
-            undo.enter_context(sock)  # what comes late must not answer the next question
+            undo.enter_context(sock)  # closed if it fails: a late answer is not the next
             sock.settimeout(max(0.001, until - self.host.monotonic()))
             answer = _answer_on(sock, self.directory, question, self.host)
             undo.pop_all()
@@ -341,7 +341,7 @@ class KeptConnection:
         return answer
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection, if there is one."""
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
@@ -367,8 +367,8 @@ class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
-    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: what it is
-    made of. ``timeout``: seconds that the replica has for each answer. Raises PeerGone,
+    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: of this
+    process. ``timeout``: seconds that the replica has for each answer. Raises PeerGone,
     InconsistentClusterId, UnsupportedVersion.
     """
 
@@ -417,17 +417,17 @@ class Watch(PidfdOwner):
 
     @property
     def log_start_offset(self) -> int:
-        """Records below are not kept, though some of them may still be in the first segment."""
+        """Records below must not be read, though some may still be in the first segment."""
         return self.stats["log_start_offset"]
 
     @property
     def end_offset(self) -> int:
-        """Of its log, committed or not."""
+        """The end of its log, committed or not."""
         return self.stats["end_offset"]
 
     @property
     def leads(self) -> bool:
-        """Whether it is the leader, by its own word."""
+        """Whether the replica says that it leads."""
         return ROLES[self.stats["role"]] == "leader"
 
     def alive(self) -> bool:
@@ -461,7 +461,7 @@ class Watch(PidfdOwner):
             raise self.refusal.again()
 
     def close(self) -> None:
-        """Let go of the replica; calls raise Closed from now on. Raises nothing."""
+        """Close the connection; calls raise Closed from now on. Raises nothing."""
         self._let_go(Closed("the watch is closed"))
 
     def disown(self) -> None:

@@ -1,7 +1,7 @@
-"""Time passes: what each role does by itself, and when.
+"""Tick arrives: what each role does by itself, and when.
 
-The timers of a role stand in one table, in the order in which they are looked at. ``poll`` is also
-run after every change of role, so that what a new role has to do is done in the same step.
+The timers of a role stand in one table, in the order in which they are looked at. ``poll`` also
+runs after every change of role, so that what a new role has to do is done in the same step.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ AT_ONCE_MS = 0
 class Timer(NamedTuple):
     """What a role does by itself.
 
-    ``run`` is called once ``due_ms`` has come; if ``also`` is set, whenever ``poll`` runs: what it
-    waits for may have come by an event, and it looks for itself.
+    ``run`` is called once ``due_ms`` has come. With ``also`` it is called whenever ``poll`` runs,
+    and must look itself whether there is something to do: an event may have made it so.
     """
 
     due_ms: Callable[[ReplicaState, Any], int]
@@ -107,7 +107,7 @@ def due_ms(state: ReplicaState) -> int:
 
 
 def timers_of(state: ReplicaState) -> Timers:
-    """Return those of the present role. A follower that writes does not wait for its leader."""
+    """Return the timers of the present role; ``WRITING`` for a follower that is writing."""
     if state.follower is not None:
         download = state.follower.download
         if state.writing or (download is not None and download.busy):
@@ -116,7 +116,7 @@ def timers_of(state: ReplicaState) -> Timers:
 
 
 def never_ms(state: ReplicaState, current: Any) -> int:
-    """Return NEVER_MS, for what events start and time does not."""
+    """Return NEVER_MS: the due time of what only events start."""
     return NEVER_MS
 
 
@@ -379,12 +379,12 @@ def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """Return when a leader that hands over goes on instead."""
+    """Return when a transfer of leadership times out."""
     return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms
 
 
 def resign_for_successor(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Resign in favour of the successor once it has the whole log, or give the transfer up."""
+    """Resign once the successor has the whole log; after the time-out resign or lead on."""
     tend_transfer(state, leader, now_ms)
 
 
@@ -488,7 +488,7 @@ TIMERS: dict[type, Timers] = {
     ),
 }
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
-"""Of a follower that waits for room in its log, or for a slice of a snapshot to be written.
+"""The timers of a follower that writes fetched records, or a slice of a snapshot.
 
-It does not campaign meanwhile, and may grant votes.
+It must not take its own disk for silence of the leader, so it does not campaign; it may vote.
 """

@@ -1,7 +1,7 @@
-"""What processes of one host say of themselves when they meet, before any ring stands.
+"""What processes of one host tell each other when they connect, before they share memory.
 
-One JSON object a message. It comes from another process: whatever does not fit the types below is
-a malformed message, never a surprise further in (S7).
+A message is one JSON object from another process. One that does not fit the types below must be
+refused here, so that no code behind this needs to check a type or a size (S7).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ENDPOINTS_MAX = 16
 LAYOUT = 1
 """Number of the layouts that processes of one host map: rings and messages, statistics, events.
 
-A field that is read where another version put another one may be an acknowledgement (D3), and no
-CRC tells. A change of a layout must come with another number.
+A change of a layout must come with another number. Otherwise another version could take some other
+field for an acknowledgement (D3), and no CRC would show it.
 """
 
 Int16 = Annotated[int, Meta(ge=0, le=2**15 - 1)]
@@ -36,12 +36,14 @@ Endpoints = Annotated[tuple[tuple[Name, Name, Port], ...], Meta(max_length=ENDPO
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a process is and what it wants; each side fills the fields that concern it.
 
-    ``kind``: peer, producer, watch, events, poke, status, query or request. ``error``: why the
-    other side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
-    their sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
+    ``kind``: peer, producer, watch, events, poke, status, query or request (``LocalDoor`` explains
+    them). ``error``: why the other side is refused. ``log``: where the sender's segments are.
+    ``generation``, ``out``, ``into``: of the rings on offer, with their capacities in bytes as the
+    sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
     ``endpoints`` (name, host, port), ``kraft_versions`` (least, most): what others need to make a
-    replica a voter, and to find it again. ``again``: after the answer to this request another one
-    may come on the same connection. ``layout``: of the sender, ``LAYOUT``; 0: it does not say.
+    replica a voter, and to find it again. ``args``, ``at_least``: of a query or request. A query
+    too long for ``args`` is passed as a memory file of ``out`` bytes. ``again``: another request
+    may follow on the same connection. ``layout``: the sender's ``LAYOUT``; 0: it does not say.
     """
 
     kind: str = ""
@@ -72,12 +74,12 @@ HELLO = msgspec.json.Decoder(Hello)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Return the message that carries it, and the layout of this process."""
+    """Return the message that carries ``hello``, with the layout of this process."""
     return msgspec.json.encode(msgspec.structs.replace(hello, layout=LAYOUT))
 
 
 def layout_refusal(hello: Hello) -> str:
-    """Return why nothing of the other side is mapped, "" if it has the layouts of this version."""
+    """Return why no memory may be shared with the other side, "" if its layouts are the same."""
     if hello.layout == LAYOUT:
         return ""
     return (
@@ -94,7 +96,7 @@ def check_layout(hello: Hello) -> None:
 
 
 def decode_hello(data: bytes) -> Hello:
-    """Return what the other side says of itself. Raises PeerGone if it ended, MalformedFrame."""
+    """Return the message of the other side. Raises PeerGone if there is none, MalformedFrame."""
     if not data:
         raise PeerGone("the other side closed the connection")
     try:

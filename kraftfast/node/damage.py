@@ -1,9 +1,9 @@
-"""Damage that a leader finds in its own log or snapshot as it serves others: not served, and told.
+"""Damage that a leader finds in its own log or snapshot: it is not served, and it is reported.
 
-The leader does not end: a replica that joins reads the whole log, and would end one leader after
-the other where each has damage of its own, though between them they have every record. Another
-voter leads instead, which serves what is damaged here (D10, L5), and the operator replaces this
-disk. The next start refuses the log.
+The leader must not end: a replica that joins reads the whole log, and would end one leader after
+the other where each has damage of its own, though between them they have every record. Instead it
+hands over to another voter, which serves what is damaged here (D10, L5). The next start refuses
+the log, and the operator replaces this disk.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
 
 class Damage:
-    """What is known of damage in the log of a replica that runs."""
+    """What a running replica knows of damage in its log or snapshots."""
 
-    # found: since the last attempt to let another lead; giving_way: those attempts.
+    # found: damage since the last attempt to hand over. giving_way: those attempts.
 
     def __init__(self) -> None:
         self.found = False
         self.giving_way = GivingWay()
 
     def refuse(self, node: Node, effect: AnswerFetch, error: CorruptLog) -> None:
-        """Make an answer that has no records of one that is to have damaged ones."""
+        """Answer a Fetch of damaged records by CORRUPT_MESSAGE, and report the damage."""
         effect.response.partition_error = ErrorCode.CORRUPT_MESSAGE
         self.report(node, error)
 
     def find(self, node: Node, offset: int) -> None:
-        """Find out why no batch holds an ``offset`` of the log."""
+        """Look for the damage because of which no batch holds ``offset``, and report it."""
         try:
             raise_damage(node.log, node.log.segment_of(offset), offset)
         except CorruptLog as error:
             self.report(node, error)
 
     def report(self, node: Node, error: Exception) -> None:
-        """Tell what was found, and let another voter lead soon."""
+        """Report the damage, and have the leader hand over at the next :meth:`mind`."""
         node.tell("log_damaged", why=error)
         self.found = True
 
     def mind(self, node: Node, now_ms: int) -> None:
-        """Let another voter lead, once, for what was found."""
+        """Hand over if damage was found since the last call."""
         if self.found:
-            self.found = False  # a follower that still needs it finds it again
-            # A voter that has what is committed soon has all, since appends wait: but for what is
-            # damaged and not committed, for which all would wait for ever (L1, L6).
+            self.found = False  # found again if a follower still needs it
+            # A voter that has what is committed gets the rest while appends wait. Damaged records
+            # that are not committed it never gets, so it leads without them (L1, L6).
             end_offset = node.core.high_watermark
             self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
@@ -60,7 +60,7 @@ class Damage:
 def locate(
     node: Node, served: Served, effect: AnswerFetch, bytes_max: int
 ) -> tuple[Segment, int, int] | None:
-    """Return (segment, position, length) of what a Fetch asks for; None if it gets no records."""
+    """Return (segment, position, length) of the records to answer a Fetch with; None for none."""
     if effect.read_offset < 0:
         return None
     try:

@@ -1,8 +1,8 @@
-"""What is looked at now and then: whether there is room on the disk, and still a directory.
+"""Look now and then at the disk: its room, damage that was found, and the directory's place.
 
-A leader whose disk stays full lets the next voter try that has all of the log, by turns: so one
-that has room leads at last, and appends go on (L6). It does so again whenever it leads; where no
-disk has room, leaders change less and less often.
+A leader whose disk stays full hands over to the next voter, in turn, that has all of the log: so
+one that has room leads at last, and appends go on (L6). It does so again whenever it leads; where
+no disk has room, leaders change less and less often.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 LOOK_MS = 1000
 """How often to look whether the directory and the newest segment can still be reached."""
 FULL_MS_MAX = 2000
-"""How long a disk is full before its replica, if it leads and refuses appends, lets another try."""
+"""How long a disk may be full before its leader, if appends wait for room, hands over."""
 
 
 class DiskSpace:
-    """What is known of the room on a replica's disk, and of damage there."""
+    """What a replica knows of the room on its disk, and of damage there."""
 
-    # full_ms: since when there has been no room, -1 if there is. giving_way: because of that.
-    # look_ms: when to look for the directory.
+    # full_ms: when the disk became full, -1 if it has room. giving_way: hand-overs because of that.
+    # look_ms: when to look for the directory next.
 
     def __init__(self) -> None:
         self.full_ms, self.look_ms = -1, 0
         self.giving_way, self.damage = GivingWay(), Damage()
 
     def mind(self, node: Node, now_ms: int) -> None:
-        """Look whether the nursery found room, and hand leadership over if it has not for long.
+        """Hand over leadership because of damage, or if the disk has been full for long.
 
-        Raises StorageError if the directory or the newest segment was removed or moved: the replica
-        stops.
+        Raises StorageError, which stops the replica, if the directory or the newest segment was
+        removed or moved.
         """
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + LOOK_MS
@@ -53,7 +53,7 @@ class DiskSpace:
 
 
 def check_place(node: Node) -> None:
-    """Check that a start would find what is acknowledged here (D18). Raises StorageError."""
+    """Check that a start would find the files of this log (D18). Raises StorageError."""
     node.directory.check()
     file = node.log.active.file
     node.host.disk.check_place(file.path, file.fd)

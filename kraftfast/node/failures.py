@@ -1,9 +1,9 @@
-"""What a failure ends: the session that raised it, or the replica.
+"""Decide what a failure ends: the session that raised it, or the replica.
 
-A session is whatever stands for another process: a connection over TCP or at the local door, the
-rings of a replica or a producer, a probe. What it raises ends it alone, since its bytes are
-another's. Final for the replica are a storage error (D9), a broken invariant of the core or the
-log, and whatever kept a decision of the core from being carried out.
+A session stands for another process: a connection over TCP or at the local door, the rings of a
+replica or a producer, a probe. An error that it raises ends it alone, because that process chose
+its bytes. Three kinds end the replica: a storage error (D9), a broken invariant of the core or the
+log, and an error that kept a decision of the core from being carried out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FINAL_ROOMS = ("core", "log")
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether ``error`` must end the replica, whatever called."""
+    """Return whether ``error`` must end the replica, whichever session raised it."""
     if isinstance(error, StorageError):
         return True
     return isinstance(error, AssertionError) and _place(error)[0] in FINAL_ROOMS
@@ -55,9 +55,9 @@ def _place(error: BaseException) -> tuple[str, str]:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line: the message of a typed error; of any other its type and place too.
+    """Return one line: the message of an error of ours; of any other its type and place too.
 
-    Another process may hang up whenever it likes, as when it is killed or gives up waiting.
+    A ConnectionError needs neither: any process may end, or hang up, at any time.
     """
     if isinstance(error, ConnectionError):
         return "the other side hung up"
@@ -81,10 +81,10 @@ def contained(method: Method[Self, Request, P]) -> Method[Self, Request, P]:
 
 
 class Unanswered:
-    """The source of a request that needs no answer."""
+    """The source of a request of the node itself, which needs no answer."""
 
     def reply(self, _response: object) -> None:
-        """Drop the answer: the role tells."""
+        """Drop the answer: the role of the replica shows the outcome."""
 
     failed = reply
 

@@ -1,4 +1,4 @@
-"""A leader whose disk fails it lets another voter lead: by turns, less and less often."""
+"""Hand over leadership, to each voter in turn and less and less often, where the disk fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kraftfast.node.node import Node
 
 PAUSE_MS_MIN = 2000
-"""Between two attempts of one replica, at first."""
+"""The time between the first two attempts of one replica."""
 PAUSE_MS_MAX = 60_000
 """The longest time between two such attempts."""
 
@@ -19,8 +19,8 @@ PAUSE_MS_MAX = 60_000
 class GivingWay:
     """The attempts of one replica for one reason."""
 
-    # successor: the replica to which leadership was handed last, -1 for none. at_ms: when it may be
-    # handed over. pause_ms: between the last attempt and at_ms.
+    # successor: the voter that was chosen last, -1 for none. at_ms: when the next attempt may be
+    # made. pause_ms: from the last attempt to at_ms.
 
     def __init__(self, at_ms: int = 0) -> None:
         self.at_ms, self.pause_ms, self.successor = at_ms, 0, -1
@@ -28,12 +28,11 @@ class GivingWay:
     def attempt(
         self, node: Node, now_ms: int, end_offset: int, why: str, in_any_case: bool = False
     ) -> None:
-        """Hand over to the next voter, by turns, that follows and has all below ``end_offset``.
+        """Hand over to the next voter, in turn, that follows and has all below ``end_offset``.
 
-        ``in_any_case``: resign in the end, though it may not get the rest of the log.
-
-        If two disks that fail preferred each other, a third one would never lead. Nothing happens
-        before ``at_ms``, nor where this replica does not lead.
+        In turn, because two voters whose disks fail could else choose each other for ever, and a
+        third one would never lead. ``in_any_case``: resign when the transfer times out even if the
+        voter does not have the whole log. Do nothing before ``at_ms``, or without leadership.
         """
         if node.core.role != "leader" or now_ms < self.at_ms:
             return

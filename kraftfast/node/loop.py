@@ -1,4 +1,4 @@
-"""The loop of a replica: one thread that owns everything, and sleeps in one place.
+"""The loop of a replica: one thread that owns everything, and waits for work in one place.
 
 A turn takes what has come (a flush that ended, rings, producers), then time, then makes visible
 what was written to rings. Between turns it spins a little while something was in flight; an idle

@@ -1,10 +1,11 @@
-"""A leader hands over to a chosen voter, once that voter has all of the log.
+"""A leader hands over to a chosen voter, once that voter has the whole log.
 
-One that cannot send all of it must hand over in any case: voters that have what is committed are a
-majority that can elect one of them, and what else it has may be cut.
+Appends wait meanwhile, so that the successor can catch up. A leader with damage in its log may be
+unable to send the rest, so it resigns at the time-out in any case (``in_any_case``). No committed
+record is lost: the voters that have all of them are a majority, and elect one of themselves.
 
-Kafka's leaders only hand over when they resign; ``kraftfast quorum transfer`` and reassignments
-that remove the leader choose. Appends wait meanwhile, so that the successor can catch up.
+Kafka's leaders only hand over when they resign. Ours also do so for ``kraftfast quorum transfer``,
+for a reassignment that removes them, before a snapshot that takes long, and where their disk fails.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kraftfast.types import NO_NODE
 
 
 def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms: int) -> None:
-    """Hold appends until the successor has everything, then resign in its favour."""
+    """Begin to hand over to the voter that is asked for, or refuse the request."""
     error, message = refusal(state, event.target_id)
     if error is not NONE:
         state.effects.append(Reply(event.source, TransferResponse(error, message)))
@@ -35,7 +36,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
 
 
 def refusal(state: ReplicaState, target_id: int) -> Refusal:
-    """Return the error and message if the request must be refused."""
+    """Return the error and message with which the request must be refused, or ACCEPTED."""
     found = check_leads(state)
     if found is not ACCEPTED:
         return found
@@ -59,15 +60,19 @@ def begin_transfer(
     now_ms: int,
     in_any_case: bool = False,
 ) -> None:
-    """Have appends wait from now on, for an election's time at most."""
+    """Have appends wait from now on, for an election timeout at most.
+
+    ``answered``: no answer goes to ``source``.
+    """
     deadline_ms = now_ms + state.config.election_timeout_ms
     leader.transfer = Transfer(target_id, source, answered, deadline_ms, in_any_case)
     state.poll_due = True
 
 
 def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Resign once the successor has all, or in the end, if this leader must (L1); go on leading if
-    it does not get there. True: resigned.
+    """Resign once the successor has the whole log; return whether this leader resigned.
+
+    At the time-out resign too if the transfer says so (L1), else take appends again and lead on.
     """
     transfer = leader.transfer
     if transfer is None:

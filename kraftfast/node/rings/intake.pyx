@@ -55,7 +55,10 @@ cdef void note_batch(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
 
 
 cdef class RingProducer:
-    """One producer process. ``link``: its :class:`RingLink`; ``cut_off``: why it was dropped."""
+    """The leader's side of one producer process on this host (its own side is ``RingSender``).
+
+    ``link``: its :class:`RingLink`; ``cut_off``: why it was dropped.
+    """
 
     cdef readonly object link
     cdef RingIn inbox

@@ -297,7 +297,7 @@ cdef class RingPeer:
             began = kf_now_ns()
         taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
         if log.fault not in (KF_BATCH_OK, KF_BATCH_INCOMPLETE, KF_BATCH_STALE):
-            self.ask_for_bytes = True  # L5: its owner finds out, and ends, and another one leads
+            self.ask_for_bytes = True  # L5: the leader then looks for damage, and may hand over
         if taken == m.length:
             self.parts = None
             stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)

@@ -70,7 +70,7 @@ def filed(
 
 
 class SnapshotDraft:
-    """What is written of a snapshot on its way here; the file is touched beside the loop only."""
+    """A snapshot that is being fetched; its file is touched beside the loop only."""
 
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
@@ -89,7 +89,7 @@ class SnapshotDraft:
         self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
 
     def take(self, position: int, data: bytes, last: bool) -> str:
-        """Write a slice; the last one makes the file whole, and has it checked. Why not, or ''."""
+        """Write a slice, and check the whole after the last; return why it is refused, or ''."""
         try:
             if self.file is None:
                 begun = snapshot_files.begin_part(self._disk, self._log_path, self.snapshot_id)
@@ -122,7 +122,7 @@ class SnapshotDraft:
         self.whole = True
 
     def drop(self) -> None:
-        """Leave nothing."""
+        """Remove the file."""
         if self.file is not None:
             snapshot_files.drop_part(self._disk, self.file)
             self.file = None
