@@ -43,6 +43,13 @@ AT_A_TIME = (1, 2, 2, 3)
 PRODUCERS, APPEND_EVERY_MS = (1, 2, 2, 3), (8.0, 16.0, 30.0)
 """Fewer producers, and the least time between appends: appends are a third of all events."""
 SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
+SHORTER_FROM = 120_000
+"""The first seed whose short run may have faults for a third of the time, and then more often."""
+CHAOS_MS, SUPERVISED_MS = (300, 300, 300, 800), (600, 600, 600, 1_400)
+"""How long faults strike: most mutants are found as soon by more and shorter runs, some only by
+long ones. Where workers are started, that takes some of it."""
+FAULTS_MIN = 4
+"""How many faults there are at least, on average."""
 
 
 def thinned(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +79,10 @@ def swarmed(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
     }
     if chosen["supervised"]:
         fewer["chaos_ms"] = SUPERVISED_CHAOS_MS
+    if seed >= SHORTER_FROM:
+        chaos_ms = random.choice(SUPERVISED_MS if chosen["supervised"] else CHAOS_MS)
+        fewer["chaos_ms"] = chaos_ms
+        fewer["fault_every_ms"] = min(chosen["fault_every_ms"], chaos_ms / FAULTS_MIN)
     return left | fewer
 
 

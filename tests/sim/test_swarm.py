@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftfast.sim.settings import Settings
-from kraftfast.sim.swarm import AT_A_TIME, CLIENTS, SWARM_FROM
+from kraftfast.sim.swarm import AT_A_TIME, CHAOS_MS, CLIENTS, SHORTER_FROM, SWARM_FROM
 from kraftfast.sim.world import run_seed
 from tests.sim.steps import begun, dynamic
 
@@ -29,6 +29,19 @@ def test_few_kinds_of_clients_run_at_a_time_and_all_of_them_do() -> None:
     pairs = {(one, other) for each in found for one in kinds(each) for other in kinds(each)}
     assert len(pairs) > 0.9 * len(CLIENTS) ** 2, "each meets nearly every other"
     assert {each.producers for each in found} == {1, 2, 3}
+
+
+def test_most_of_the_latest_seeds_are_shorter_and_none_is_without_faults() -> None:
+    before = [
+        Settings.of_seed(each, short=True) for each in range(SHORTER_FROM - 100, SHORTER_FROM)
+    ]
+    assert min(each.chaos_ms for each in before) == max(CHAOS_MS)
+    found = [Settings.of_seed(each, short=True) for each in range(SHORTER_FROM, SHORTER_FROM + 400)]
+    alone = [each for each in found if not each.supervised]
+    assert {each.chaos_ms for each in alone} == set(CHAOS_MS)
+    assert sum(each.chaos_ms == min(CHAOS_MS) for each in alone) > 0.6 * len(alone)
+    assert all(each.fault_every_ms <= each.chaos_ms / 4 for each in found)
+    assert {each.chaos_ms for each in found if each.supervised} == {600, 1_400}
 
 
 def test_what_is_asked_for_comes_before_what_is_drawn() -> None:
