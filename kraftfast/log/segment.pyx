@@ -255,8 +255,8 @@ cdef class Segment:
             raise MemoryError("time index")
         self.times, self.times_room = <TimeEntry *>grown, room
 
-    cpdef uint64_t indexed(self, int64_t offset) noexcept:
-        """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
+    cdef Py_ssize_t entry_before(self, int64_t offset) noexcept:
+        """Return the last entry of the index whose batch ends at or before ``offset``; -1."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
         while low < high:  # the first entry whose last offset is at or beyond
@@ -265,25 +265,60 @@ cdef class Segment:
                 low = middle + 1
             else:
                 high = middle
-        return self.index[low - 1].position if low else 0
+        return low - 1
 
-    cdef int64_t find(self, int64_t offset) except -2:
+    cpdef uint64_t indexed(self, int64_t offset) noexcept:
+        """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        return self.index[entry].position if entry >= 0 else 0
+
+    cpdef int64_t indexed_base(self, int64_t offset) noexcept:
+        """Return the base offset of the batch at ``indexed(offset)``: no CRC covers its own (D10).
+
+        It is known by its last one, which the index has; that one itself without a sound header.
+        """
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        cdef kf_batch_header h
+        cdef uint64_t position
+        if entry < 0:
+            return self.base_offset
+        position = self.index[entry].position
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            h.record_count = 1
+        return self.base_offset + self.index[entry].relative_offset + 1 - h.record_count
+
+    cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment.
 
-        Binary search over the offset index, then from header to header.
+        Binary search over the offset index, then from header to header. Batches follow each other
+        without a gap, so their counts tell the base offsets: those that stand in the headers are
+        not believed, for no CRC covers them (D10).
         """
         cdef uint64_t position
         cdef kf_batch_header h
+        cdef int64_t follows
         if offset < self.base_offset or offset >= self.end_offset:
             return -1
-        position = self.indexed(offset)
+        position, follows = self.indexed(offset), self.indexed_base(offset)
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
                 return -1
-            if h.base_offset + h.record_count > offset:
-                return position if h.base_offset <= offset else -1  # damaged: one is missing
+            if follows + h.record_count > offset:
+                base_offset[0] = follows
+                return position
+            follows += h.record_count
             position += h.size
         return -1
+
+    cdef int64_t find(self, int64_t offset) except -2:
+        """Do as :meth:`seek`."""
+        cdef int64_t base_offset
+        return self.seek(offset, &base_offset)
+
+    def place_of(self, int64_t offset) -> tuple:
+        """Return (position, base offset) of the batch that holds ``offset``; position -1: none."""
+        cdef int64_t base_offset = -1
+        return self.seek(offset, &base_offset), base_offset
 
     def position_of(self, int64_t offset) -> int:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
@@ -414,87 +449,3 @@ cdef class Segment:
         self.position = self.capacity = self.dirty_end = self.flushed_position = 0
         self.prepared = self.reserved = 0
         self.file.close()
-
-    # --- by time ------------------------------------------------------------------------------
-
-    cdef uint64_t rise(self, Py_ssize_t entry) noexcept:
-        """Return from where on the largest timestamp is above that at the entry before this one.
-
-        An entry is made with the first one of the offset index behind the batch that it is about,
-        so only what lies between two of those has to be walked.
-        """
-        if entry < self.times_count:
-            return self.indexed(self.base_offset + self.times[entry].relative_offset)
-        return self.indexed(self.end_offset)
-
-    def batch_from_timestamp(self, int64_t timestamp, int64_t offset, int64_t headers_max):
-        """Look for the first batch that may hold a record at or after both, for so many headers.
-
-        Return (position, base offset, headers looked at), or -1 and the offset to go on from.
-        """
-        cdef Py_ssize_t low = 0, high = self.times_count, middle
-        cdef int64_t looked = 0
-        cdef uint64_t position
-        cdef kf_batch_header h
-        if self.max_timestamp < timestamp:
-            return -1, self.end_offset, looked
-        while low < high:
-            middle = (low + high) // 2
-            if self.times[middle].timestamp < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        position = max(self.rise(low), <uint64_t>max(0, self.find(offset)))
-        while position < self.position and looked < headers_max:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return -1, self.end_offset, looked
-            looked += 1
-            if h.max_timestamp >= timestamp:
-                return position, h.base_offset, looked
-            position += h.size
-            offset = h.base_offset + h.record_count
-        return -1, offset, looked
-
-    def batch_of_max_timestamp(self, int64_t offset, int64_t end_offset, int64_t headers_max):
-        """Look at the batches between two offsets for the largest timestamp, at so many headers.
-
-        Return (timestamp, an offset of its first batch, the offset to go on from, headers looked
-        at); -1, -1 if none has a time. A batch that begins before or ends behind does not count.
-        """
-        cdef int64_t largest = -1, found = -1, looked = 0
-        cdef Py_ssize_t low = 0, high = self.times_count, middle
-        cdef int64_t at = self.find(offset)
-        cdef uint64_t position
-        cdef kf_batch_header h
-        if self.max_timestamp < 0 or at < 0:
-            return -1, -1, self.end_offset, looked
-        position = at
-        if kf_batch_parse(self.file.base + position, self.position - position, &h):
-            return -1, -1, self.end_offset, looked
-        if h.base_offset < offset:
-            offset = h.base_offset + h.record_count
-            position += h.size
-        if offset <= self.max_timestamp_offset < end_offset:
-            return self.max_timestamp, self.max_timestamp_offset, self.end_offset, looked
-        while low < high:  # the first entry that is about a batch at or behind the end
-            middle = (low + high) // 2
-            if self.base_offset + self.times[middle].relative_offset < end_offset:
-                low = middle + 1
-            else:
-                high = middle
-        if low and self.base_offset + self.times[low - 1].relative_offset >= offset:
-            largest = self.times[low - 1].timestamp
-            found = self.base_offset + self.times[low - 1].relative_offset
-        if not low or found >= 0:  # else what the index knows of lies before the first offset
-            position = max(position, self.rise(low))
-        while position < self.position and looked < headers_max:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return largest, found, self.end_offset, looked
-            looked += 1
-            offset = h.base_offset + h.record_count
-            if offset > end_offset:
-                break
-            if h.max_timestamp > largest:
-                largest, found = h.max_timestamp, h.base_offset
-            position += h.size
-        return largest, found, offset, looked
