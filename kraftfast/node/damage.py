@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import CorruptLog, ErrorCode
-from kraftfast.log.reading.served import raise_damage
 from kraftfast.node.giving_way import GivingWay
 
 if TYPE_CHECKING:
@@ -35,13 +34,6 @@ class Damage:
         effect.response.partition_error = ErrorCode.CORRUPT_MESSAGE
         self.report(node, error)
 
-    def find(self, node: Node, offset: int) -> None:
-        """Find out why no batch holds an ``offset`` of the log."""
-        try:
-            raise_damage(node.log, node.log.segment_of(offset), offset)
-        except CorruptLog as error:
-            self.report(node, error)
-
     def report(self, node: Node, error: Exception) -> None:
         """Tell what was found, and let another voter lead soon."""
         node.tell("log_damaged", why=error)
@@ -53,7 +45,8 @@ class Damage:
             self.found = False  # a follower that still needs it finds it again
             # A voter that has what is committed soon has all, since appends wait: but for what is
             # damaged and not committed, for which all would wait for ever (L1, L6).
-            end_offset = node.core.high_watermark
+            # A leader that has committed nothing yet goes by what it knew before.
+            end_offset = max(node.core.high_watermark, node.core.committed_offset)
             self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
 
