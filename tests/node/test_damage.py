@@ -12,8 +12,10 @@ from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import CorruptLog, DiskFull, ErrorCode, OutOfResources
 from kraftfast.log.reading.served import Served
+from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.tcp.partition_leader import MAX_TIMESTAMP, PartitionLeader
 from kraftfast.sim.clients.consumer import found
 from kraftfast.sim.faults.rotting import files_in
@@ -23,6 +25,7 @@ from tests.damaging import flip
 from tests.log.kit import TIMESTAMP, Home, append, fill
 from tests.log.kit import batch as batch_of
 from tests.node.test_disk_space import FullNode, hand_over
+from tests.node.test_snapshot_parts import ID, FakeNode, FakeSource, answer, made
 from tests.sim.test_simulated import Kept
 
 
@@ -173,6 +176,34 @@ def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> N
     if at == 16:  # on the way from where the index leads
         flip(log.active.file.path, log.active.position_of(5) + at)
         assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[0] == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_snapshot_is_checked_once_for_all_that_wait_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L5: a large one takes longer than a replica waits for a slice, and each asked for another
+    check, behind which the next ones waited.
+    """
+    made(tmp_path)
+    node: Any = FakeNode(tmp_path)
+    waiting: list[Any] = []
+    node.background.ask = lambda job, done: waiting.append((job, done))
+    snapshots, source = Snapshots(node), FakeSource()
+    checked: list[str] = []
+    whole = SnapshotReader.check
+
+    def check(self: SnapshotReader) -> None:
+        checked.append(self.path)
+        whole(self)
+
+    monkeypatch.setattr(SnapshotReader, "check", check)
+    for _ in range(4):
+        snapshots.answer(answer(source, ID, 0))
+    for job, done in waiting:
+        done(job())
+    assert len(source.answers) == 4 and all(each.data for each in source.answers)
+    assert len(checked) == 1
+    snapshots.close()
 
 
 # --- a quorum -------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class RemoteConsumer(RecordStream):
         if code != ErrorCode.NONE:
             raise RequestRefused(f"the leader refuses to be read from: error {code}", code)
         self._high_watermark = max(self._high_watermark, answer.high_watermark)
-        expected = -1
+        expected, self._damaged = -1, (-1, 0.0)
         for batch in batches(answer.records or b"", partial=True):
             if batch.base_offset < expected or not batch.crc_ok():
                 raise CorruptBatch(

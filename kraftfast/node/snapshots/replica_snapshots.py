@@ -198,8 +198,10 @@ class Snapshots:
         """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable, or
         what a ``check`` of all of it found.
         """
-        if check and (error := self._check(snapshot_id)) is not None:
-            return error
+        if check and snapshot_id != self._sound:  # it may have been checked since it was asked for
+            error = self._check(snapshot_id)
+            if error is not None:
+                return error
         if self._reading is None or self._reading[0] != snapshot_id:
             self._stop_reading()
             path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
