@@ -17,6 +17,7 @@ cdef uint64_t INDEX_INTERVAL_BYTES = limits.INDEX_INTERVAL_BYTES
 cdef extern from "varint.h" nogil:
     void kf_store32(uint8_t *p, uint32_t v)
     void kf_store64(uint8_t *p, uint64_t v)
+    uint64_t kf_load64(const uint8_t *p)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -280,7 +281,7 @@ cdef class Segment:
         cdef Py_ssize_t entry = self.entry_before(offset)
         cdef kf_batch_header h
         cdef uint64_t position
-        if entry < 0:
+        if entry < 0 or not self.position:
             return self.base_offset
         position = self.index[entry].position
         if kf_batch_parse(self.file.base + position, self.position - position, &h):
@@ -296,19 +297,58 @@ cdef class Segment:
         """
         cdef uint64_t position
         cdef kf_batch_header h
-        cdef int64_t follows
-        if offset < self.base_offset or offset >= self.end_offset:
+        cdef int64_t follows, found = -1
+        if offset < self.base_offset or offset >= self.end_offset or not self.position:
             return -1
         position, follows = self.indexed(offset), self.indexed_base(offset)
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return -1
+                break
             if follows + h.record_count > offset:
-                base_offset[0] = follows
-                return position
+                base_offset[0], found = follows, position
+                if h.base_offset == follows:
+                    return found
+                break
             follows += h.record_count
             position += h.size
-        return -1
+        position = self.seek_behind(offset, base_offset)
+        return <int64_t>position if position != self.position else found
+
+    cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept:
+        """Do as :meth:`seek` where a header on the way is damaged, for an offset at which a batch
+        begins, or the index has one; ``position`` if it is not found.
+
+        Else whoever needs that batch, and no more, could not have it from here (L5). From it on
+        batches must follow each other up to where the index has the next one, or to the end. One
+        that stands in a record of the damaged batch does not: the one at ``offset`` comes behind.
+        """
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        cdef uint64_t at = self.index[entry].position if entry >= 0 else 0, end = self.position
+        cdef uint64_t position
+        cdef int64_t follows, reached = self.end_offset
+        cdef kf_batch_header h
+        cdef bint exact = True
+        if entry + 1 < self.index_count:
+            end = self.index[entry + 1].position
+            reached = self.base_offset + self.index[entry + 1].relative_offset + 1
+            exact = not kf_batch_parse(self.file.base + end, self.position - end, &h)
+            if exact:
+                reached -= h.record_count
+            if exact and reached <= offset:
+                base_offset[0] = reached
+                return end
+        while at + KF_BATCH_HEADER <= end:
+            position, follows = at, offset
+            while position + KF_BATCH_HEADER <= end \
+                    and <int64_t>kf_load64(self.file.base + position) == follows \
+                    and not kf_batch_parse(self.file.base + position, end - position, &h):
+                position += h.size
+                follows += h.record_count
+            if position == end and (follows == reached or not exact and follows < reached):
+                base_offset[0] = offset
+                return at
+            at += 1
+        return self.position
 
     cdef int64_t find(self, int64_t offset) except -2:
         """Do as :meth:`seek`."""

@@ -148,6 +148,41 @@ def test_a_batch_with_another_offset_stands_for_no_other(home: Home, bit: int) -
                 assert (told.value.position, told.value.offset) == (position, damaged)
 
 
+@pytest.mark.parametrize("at", [0, 7, 8, 11, 16, 22, 26, 57, 60, "zeros"])
+def test_what_is_sound_behind_damage_is_sent(home: Home, at: int | str) -> None:
+    """L5: another log has what is damaged, and is damaged elsewhere: between them they have all."""
+    log = home.log
+    for damaged in offsets(log)[:-1]:
+        segment, asked = log.segment_of(damaged), damaged + 3
+        if log.segment_of(asked) is not segment:
+            continue
+        position, sound = segment.position_of(damaged), segment.position_of(asked)
+        before = bytes(segment.file.view(position, position + HEADER_BYTES))
+        data = bytes(HEADER_BYTES)
+        if isinstance(at, int):
+            data = before[:at] + bytes([before[at] ^ 128]) + before[at + 1 :]
+        with changed(segment.file.path, position, data):
+            for _again in range(2):
+                found = Served().locate(log, asked, 10 * KIB, -1)
+                assert found is not None and found[:2] == (segment, sound)
+
+
+def test_a_batch_in_a_record_of_a_damaged_one_is_not_sent(tmp_path: Path) -> None:
+    """It has the offset that is asked for, and its CRC holds."""
+    home = Home(tmp_path / "1")
+    log = home.open()
+    value = batch([b"not this"], base_offset=1, epoch=1)
+    append(log, batch([value], epoch=1), 1)
+    for _ in range(2):
+        append(log, batch([b"this"], epoch=1), 1)
+    segment = log.active
+    sound = segment.position_of(1)
+    flip(segment.file.path, 16)
+    found = Served().locate(log, 1, 10, -1)
+    assert found is not None and found[1] == sound
+    home.kill()
+
+
 @pytest.mark.parametrize("at", [12, 15, 70])
 def test_what_is_sound_in_front_of_damage_is_sent(home: Home, at: int) -> None:
     log = home.log
