@@ -8,6 +8,7 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
+from kraftfast.errors import CorruptLog
 from kraftfast.record.shapes import FAULT_TEXTS
 
 WHOLE = KF_BATCH_OK
@@ -149,18 +150,22 @@ def page_words(page):
     return kf_generation_load(held.data), None if end == UNKNOWN else end, target, flushed
 
 
-def control_batches(Log log not None, int64_t from_offset) -> list[bytes]:
+def control_batches(Log log not None, int64_t from_offset, place=None) -> list[bytes]:
     """Return the control batches from the one that holds ``from_offset`` on.
 
-    A follower asks this of each copy: one more look at each header, which was just stored.
+    ``place``: (segment, position) where it begins. A follower asks this of each copy, and knows it:
+    one more look at each header, which was just stored, and none at what may be damaged before.
     """
-    cdef Segment segment = log.segment_of(max(from_offset, log.log_start_offset))
+    cdef Segment segment
     cdef Py_ssize_t index
     cdef int64_t position
     cdef list found = []
-    if segment is None or from_offset >= log.end_offset:
+    if from_offset >= log.end_offset:
         return found
-    position = segment.find(max(from_offset, log.log_start_offset))
+    if place is None:
+        from_offset = max(from_offset, log.log_start_offset)
+        place = log.segment_of(from_offset), log.segment_of(from_offset).position_of(from_offset)
+    segment, position = place
     assert position >= 0, "an offset below the end is in a batch"
     find_controls(segment, position, found)
     if segment is log.active:
@@ -180,3 +185,134 @@ cdef int find_controls(Segment segment, uint64_t position, list found) except -1
             found.append(bytes(base[position:position + h.size]))
         position += h.size
     return 0
+
+
+# --- by time ----------------------------------------------------------------------------------
+
+
+cdef struct Place:
+    uint64_t position
+    int64_t offset    # of the first record of the batch there
+
+
+cdef Place rise(Segment segment, Py_ssize_t entry) noexcept:
+    """Return from where on the largest timestamp is above that at the entry before this one.
+
+    An entry is made with the first one of the offset index behind the batch that it is about, so
+    only what lies between two of those has to be walked.
+    """
+    cdef int64_t offset = segment.end_offset
+    if entry < segment.times_count:
+        offset = segment.base_offset + segment.times[entry].relative_offset
+    return Place(segment.indexed(offset), segment.indexed_base(offset))
+
+
+cdef int read_header(Segment segment, Place *place, kf_batch_header *h) except -1:
+    """Read the header of the batch at ``place``. Raises CorruptLog: what is passed over would be
+    missing from the answer (D10).
+    """
+    cdef uint64_t position = place.position
+    cdef int fault = kf_batch_parse(segment.file.base + position, segment.position - position, h)
+    if fault == KF_BATCH_OK and h.base_offset != place.offset:
+        fault = KF_BATCH_OFFSET
+    if fault:
+        path, reason = segment.file.path, FAULT_TEXTS[fault]
+        reason = f"{path} is damaged at byte {position} (offset {place.offset}): {reason}"
+        raise CorruptLog(reason, path, position, place.offset)
+    return 0
+
+
+cdef Place place_of(Segment segment, int64_t offset) except *:
+    """Return where the batch begins that holds an ``offset`` of this segment. Raises CorruptLog."""
+    cdef int64_t base_offset = 0
+    cdef int64_t position = segment.seek(offset, &base_offset)
+    if position < 0:
+        path, at = segment.file.path, segment.indexed(offset)
+        reason = f"{path} is damaged behind byte {at}: no batch holds offset {offset}"
+        raise CorruptLog(reason, path, at, offset)
+    return Place(position, base_offset)
+
+
+cdef int go_on(Place *place, const kf_batch_header *h) noexcept:
+    """Put ``place`` behind this batch."""
+    place.position += h.size
+    place.offset += h.record_count
+    return 0
+
+
+def batch_from_timestamp(Segment segment not None, int64_t timestamp, int64_t offset,
+                         int64_t headers_max):
+    """Look for the first batch that may hold a record at or after both, for so many headers.
+
+    Return (position, base offset, headers looked at), or -1 and the offset to go on from. Raises
+    CorruptLog.
+    """
+    cdef Py_ssize_t low = 0, high = segment.times_count, middle
+    cdef int64_t looked = 0
+    cdef Place place, later
+    cdef kf_batch_header h
+    if segment.max_timestamp < timestamp:
+        return -1, segment.end_offset, looked
+    while low < high:
+        middle = (low + high) // 2
+        if segment.times[middle].timestamp < timestamp:
+            low = middle + 1
+        else:
+            high = middle
+    place, later = place_of(segment, offset), rise(segment, low)
+    if later.position > place.position:
+        place = later
+    while place.position < segment.position and looked < headers_max:
+        read_header(segment, &place, &h)
+        looked += 1
+        if h.max_timestamp >= timestamp:
+            return place.position, place.offset, looked
+        go_on(&place, &h)
+        offset = place.offset
+    return -1, offset, looked
+
+
+def batch_of_max_timestamp(Segment segment not None, int64_t offset, int64_t end_offset,
+                           int64_t headers_max):
+    """Look at the batches between two offsets for the largest timestamp, at so many headers.
+
+    Return (timestamp, an offset of its first batch, the offset to go on from, headers looked at);
+    -1, -1 if none has a time. A batch that begins before or ends behind does not count. Raises
+    CorruptLog.
+    """
+    cdef int64_t largest = -1, found = -1, looked = 0
+    cdef Py_ssize_t low = 0, high = segment.times_count, middle
+    cdef Place place, later
+    cdef kf_batch_header h
+    if segment.max_timestamp < 0:
+        return -1, -1, segment.end_offset, looked
+    place = place_of(segment, offset)
+    if place.offset < offset:
+        read_header(segment, &place, &h)
+        go_on(&place, &h)
+        offset = place.offset
+    if offset <= segment.max_timestamp_offset < end_offset:
+        return segment.max_timestamp, segment.max_timestamp_offset, segment.end_offset, looked
+    while low < high:  # the first entry that is about a batch at or behind the end
+        middle = (low + high) // 2
+        if segment.base_offset + segment.times[middle].relative_offset < end_offset:
+            low = middle + 1
+        else:
+            high = middle
+    if low and segment.base_offset + segment.times[low - 1].relative_offset >= offset:
+        largest = segment.times[low - 1].timestamp
+        found = segment.base_offset + segment.times[low - 1].relative_offset
+    if not low or found >= 0:  # else what the index knows of lies before the first offset
+        later = rise(segment, low)
+        if later.position > place.position:
+            place = later
+    while place.position < segment.position and looked < headers_max:
+        read_header(segment, &place, &h)
+        looked += 1
+        go_on(&place, &h)
+        offset = place.offset
+        if offset > end_offset:
+            break
+        if h.max_timestamp > largest:
+            largest, found = h.max_timestamp, h.base_offset
+    return largest, found, offset, looked

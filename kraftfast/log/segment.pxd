@@ -112,8 +112,11 @@ cdef class Segment:
     cdef int store(self, kf_stage *stage, uint32_t size) except -1
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cpdef int mark_end(self) except -1
+    cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2
+    cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept
     cdef int64_t find(self, int64_t offset) except -2
+    cdef Py_ssize_t entry_before(self, int64_t offset) noexcept
     cpdef uint64_t indexed(self, int64_t offset) noexcept
-    cdef uint64_t rise(self, Py_ssize_t entry) noexcept
+    cpdef int64_t indexed_base(self, int64_t offset) noexcept
     cpdef uint64_t generation(self)
     cdef int add_times(self) except -1

@@ -17,6 +17,7 @@ cdef uint64_t INDEX_INTERVAL_BYTES = limits.INDEX_INTERVAL_BYTES
 cdef extern from "varint.h" nogil:
     void kf_store32(uint8_t *p, uint32_t v)
     void kf_store64(uint8_t *p, uint64_t v)
+    uint64_t kf_load64(const uint8_t *p)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -255,8 +256,8 @@ cdef class Segment:
             raise MemoryError("time index")
         self.times, self.times_room = <TimeEntry *>grown, room
 
-    cpdef uint64_t indexed(self, int64_t offset) noexcept:
-        """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
+    cdef Py_ssize_t entry_before(self, int64_t offset) noexcept:
+        """Return the last entry of the index whose batch ends at or before ``offset``; -1."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
         while low < high:  # the first entry whose last offset is at or beyond
@@ -265,25 +266,99 @@ cdef class Segment:
                 low = middle + 1
             else:
                 high = middle
-        return self.index[low - 1].position if low else 0
+        return low - 1
 
-    cdef int64_t find(self, int64_t offset) except -2:
+    cpdef uint64_t indexed(self, int64_t offset) noexcept:
+        """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        return self.index[entry].position if entry >= 0 else 0
+
+    cpdef int64_t indexed_base(self, int64_t offset) noexcept:
+        """Return the base offset of the batch at ``indexed(offset)``: no CRC covers its own (D10).
+
+        It is known by its last one, which the index has; that one itself without a sound header.
+        """
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        cdef kf_batch_header h
+        cdef uint64_t position
+        if entry < 0 or not self.position:
+            return self.base_offset
+        position = self.index[entry].position
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            h.record_count = 1
+        return self.base_offset + self.index[entry].relative_offset + 1 - h.record_count
+
+    cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment.
 
-        Binary search over the offset index, then from header to header.
+        Binary search over the offset index, then from header to header. Batches follow each other
+        without a gap, so their counts tell the base offsets: those that stand in the headers are
+        not believed, for no CRC covers them (D10).
         """
         cdef uint64_t position
         cdef kf_batch_header h
-        if offset < self.base_offset or offset >= self.end_offset:
+        cdef int64_t follows, found = -1
+        if offset < self.base_offset or offset >= self.end_offset or not self.position:
             return -1
-        position = self.indexed(offset)
+        position, follows = self.indexed(offset), self.indexed_base(offset)
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return -1
-            if h.base_offset + h.record_count > offset:
-                return position if h.base_offset <= offset else -1  # damaged: one is missing
+                break
+            if follows + h.record_count > offset:
+                base_offset[0], found = follows, position
+                if h.base_offset == follows:
+                    return found
+                break
+            follows += h.record_count
             position += h.size
-        return -1
+        position = self.seek_behind(offset, base_offset)
+        return <int64_t>position if position != self.position else found
+
+    cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept:
+        """Do as :meth:`seek` where a header on the way is damaged, for an offset at which a batch
+        begins, or the index has one; ``position`` if it is not found.
+
+        Else whoever needs that batch, and no more, could not have it from here (L5). From it on
+        batches must follow each other up to where the index has the next one, or to the end. One
+        that stands in a record of the damaged batch does not: the one at ``offset`` comes behind.
+        """
+        cdef Py_ssize_t entry = self.entry_before(offset)
+        cdef uint64_t at = self.index[entry].position if entry >= 0 else 0, end = self.position
+        cdef uint64_t position
+        cdef int64_t follows, reached = self.end_offset
+        cdef kf_batch_header h
+        cdef bint exact = True
+        if entry + 1 < self.index_count:
+            end = self.index[entry + 1].position
+            reached = self.base_offset + self.index[entry + 1].relative_offset + 1
+            exact = not kf_batch_parse(self.file.base + end, self.position - end, &h)
+            if exact:
+                reached -= h.record_count
+            if exact and reached <= offset:
+                base_offset[0] = reached
+                return end
+        while at + KF_BATCH_HEADER <= end:
+            position, follows = at, offset
+            while position + KF_BATCH_HEADER <= end \
+                    and <int64_t>kf_load64(self.file.base + position) == follows \
+                    and not kf_batch_parse(self.file.base + position, end - position, &h):
+                position += h.size
+                follows += h.record_count
+            if position == end and (follows == reached or not exact and follows < reached):
+                base_offset[0] = offset
+                return at
+            at += 1
+        return self.position
+
+    cdef int64_t find(self, int64_t offset) except -2:
+        """Do as :meth:`seek`."""
+        cdef int64_t base_offset
+        return self.seek(offset, &base_offset)
+
+    def place_of(self, int64_t offset) -> tuple:
+        """Return (position, base offset) of the batch that holds ``offset``; position -1: none."""
+        cdef int64_t base_offset = -1
+        return self.seek(offset, &base_offset), base_offset
 
     def position_of(self, int64_t offset) -> int:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
@@ -414,87 +489,3 @@ cdef class Segment:
         self.position = self.capacity = self.dirty_end = self.flushed_position = 0
         self.prepared = self.reserved = 0
         self.file.close()
-
-    # --- by time ------------------------------------------------------------------------------
-
-    cdef uint64_t rise(self, Py_ssize_t entry) noexcept:
-        """Return from where on the largest timestamp is above that at the entry before this one.
-
-        An entry is made with the first one of the offset index behind the batch that it is about,
-        so only what lies between two of those has to be walked.
-        """
-        if entry < self.times_count:
-            return self.indexed(self.base_offset + self.times[entry].relative_offset)
-        return self.indexed(self.end_offset)
-
-    def batch_from_timestamp(self, int64_t timestamp, int64_t offset, int64_t headers_max):
-        """Look for the first batch that may hold a record at or after both, for so many headers.
-
-        Return (position, base offset, headers looked at), or -1 and the offset to go on from.
-        """
-        cdef Py_ssize_t low = 0, high = self.times_count, middle
-        cdef int64_t looked = 0
-        cdef uint64_t position
-        cdef kf_batch_header h
-        if self.max_timestamp < timestamp:
-            return -1, self.end_offset, looked
-        while low < high:
-            middle = (low + high) // 2
-            if self.times[middle].timestamp < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        position = max(self.rise(low), <uint64_t>max(0, self.find(offset)))
-        while position < self.position and looked < headers_max:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return -1, self.end_offset, looked
-            looked += 1
-            if h.max_timestamp >= timestamp:
-                return position, h.base_offset, looked
-            position += h.size
-            offset = h.base_offset + h.record_count
-        return -1, offset, looked
-
-    def batch_of_max_timestamp(self, int64_t offset, int64_t end_offset, int64_t headers_max):
-        """Look at the batches between two offsets for the largest timestamp, at so many headers.
-
-        Return (timestamp, an offset of its first batch, the offset to go on from, headers looked
-        at); -1, -1 if none has a time. A batch that begins before or ends behind does not count.
-        """
-        cdef int64_t largest = -1, found = -1, looked = 0
-        cdef Py_ssize_t low = 0, high = self.times_count, middle
-        cdef int64_t at = self.find(offset)
-        cdef uint64_t position
-        cdef kf_batch_header h
-        if self.max_timestamp < 0 or at < 0:
-            return -1, -1, self.end_offset, looked
-        position = at
-        if kf_batch_parse(self.file.base + position, self.position - position, &h):
-            return -1, -1, self.end_offset, looked
-        if h.base_offset < offset:
-            offset = h.base_offset + h.record_count
-            position += h.size
-        if offset <= self.max_timestamp_offset < end_offset:
-            return self.max_timestamp, self.max_timestamp_offset, self.end_offset, looked
-        while low < high:  # the first entry that is about a batch at or behind the end
-            middle = (low + high) // 2
-            if self.base_offset + self.times[middle].relative_offset < end_offset:
-                low = middle + 1
-            else:
-                high = middle
-        if low and self.base_offset + self.times[low - 1].relative_offset >= offset:
-            largest = self.times[low - 1].timestamp
-            found = self.base_offset + self.times[low - 1].relative_offset
-        if not low or found >= 0:  # else what the index knows of lies before the first offset
-            position = max(position, self.rise(low))
-        while position < self.position and looked < headers_max:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return largest, found, self.end_offset, looked
-            looked += 1
-            offset = h.base_offset + h.record_count
-            if offset > end_offset:
-                break
-            if h.max_timestamp > largest:
-                largest, found = h.max_timestamp, h.base_offset
-            position += h.size
-        return largest, found, offset, looked

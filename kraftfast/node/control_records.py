@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftfast.core.effects import AppendControl
 from kraftfast.core.events import Appended, FetchedWritten
@@ -12,6 +12,7 @@ from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange
 if TYPE_CHECKING:
     from kraftfast.core.membership.control import VoterControls
     from kraftfast.log.log import Log
+    from kraftfast.log.segment import Segment
 
 
 def for_core(found: object) -> KRaftVersion | KRaftVoters | None:
@@ -39,13 +40,28 @@ def appended(effect: AppendControl, end_offset: int, size: int) -> Appended:
     return Appended(effect.epoch, end_offset, size, controls)
 
 
-def fetched_written(
-    log: Log, began_at: int, bytes_before: int, rejected: bool, controls: VoterControls
-) -> FetchedWritten:
-    """Return what the core is told of a copy to offset ``began_at``.
+class Began(NamedTuple):
+    """A log at the beginning of a copy to its end."""
 
-    ``bytes_before``: how many bytes had ever been appended before it.
-    """
-    epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
-    size = log.bytes_appended - bytes_before
+    offset: int
+    segment: Segment
+    position: int
+    bytes: int
+    """How many had ever been appended."""
+    controls: int
+    """How many control batches had."""
+
+
+def began_at(log: Log) -> Began:
+    """Return where a copy begins now."""
+    active = log.active
+    return Began(log.end_offset, active, active.position, log.bytes_appended, log.control_batches)
+
+
+def fetched_written(
+    log: Log, began: Began, rejected: bool, controls: VoterControls
+) -> FetchedWritten:
+    """Return what the core is told of a copy."""
+    epochs = tuple(entry for entry in log.epochs if entry[1] >= began.offset)
+    size = log.bytes_appended - began.bytes
     return FetchedWritten(log.end_offset, size, epochs, rejected, controls)

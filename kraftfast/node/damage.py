@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import CorruptLog, ErrorCode
-from kraftfast.log.reading.served import raise_damage
 from kraftfast.node.giving_way import GivingWay
 
 if TYPE_CHECKING:
@@ -35,13 +34,6 @@ class Damage:
         effect.response.partition_error = ErrorCode.CORRUPT_MESSAGE
         self.report(node, error)
 
-    def find(self, node: Node, offset: int) -> None:
-        """Look for the damage because of which no batch holds ``offset``, and report it."""
-        try:
-            raise_damage(node.log, node.log.segment_of(offset), offset)
-        except CorruptLog as error:
-            self.report(node, error)
-
     def report(self, node: Node, error: Exception) -> None:
         """Report the damage, and have the leader hand over at the next :meth:`mind`."""
         node.tell("log_damaged", why=error)
@@ -52,8 +44,9 @@ class Damage:
         if self.found:
             self.found = False  # found again if a follower still needs it
             # A voter that has what is committed gets the rest while appends wait. Damaged records
-            # that are not committed it never gets, so it leads without them (L1, L6).
-            end_offset = node.core.high_watermark
+            # that are not committed it never gets, so it leads without them (L1, L6). A leader that
+            # has committed nothing yet goes by what it knew before.
+            end_offset = max(node.core.high_watermark, node.core.committed_offset)
             self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
 

@@ -16,7 +16,7 @@ from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.control_records import appended, batch_of, fetched_written
+from kraftfast.node.control_records import appended, batch_of, began_at, fetched_written
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import EventLog
 from kraftfast.node.failures import Failures
@@ -65,12 +65,12 @@ class Node:
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
     # host: clocks, disk and threads. _monotonic_ns: the host's. flusher: at most one flush under
     # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
-    # without listeners. prober: asks new voters for their versions.
-    # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
-    # stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since
-    # when. control: a control batch of this epoch, while the log has no room. disk_space: whether
-    # there is any, and what follows if not. persisted_epoch: in quorum-state (D5). flush_wanted:
-    # the loop flushes before it waits. appends_held: producers wait for room, or till asked.
+    # without listeners. prober: asks new voters for their versions. links: peer id -> something
+    # with send/reply (RingPeer or SocketPeer), while it stands. stalled: a copy that waits for the
+    # nursery; nothing of it is taken yet. stalled_ms: since when. control: a control batch of this
+    # epoch, while the log has no room. disk_space: whether there is any, and what follows if not.
+    # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
+    # appends_held: producers wait for room, or till asked.
 
     def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
         self.host = host = LocalHost() if host is None else host
@@ -295,14 +295,13 @@ class Node:
         self._copy(effect)
 
     def _copy(self, effect: fx.WriteFetched) -> None:
-        log = self.log
-        before, began_at, controlled = log.bytes_appended, log.end_offset, log.control_batches
+        log, began = self.log, began_at(self.log)
         try:
             whole, rejected = effect.payload.copy_records(log, effect.epoch, self.stats)
         except RecordTooLarge as error:  # for a segment of this replica; nothing of it was taken
             effect.payload.failed(error)
             whole, rejected = False, True
-        if not whole and not rejected and log.end_offset == began_at:
+        if not whole and not rejected and log.end_offset == began.offset:
             if self.stalled is None:
                 self.stalled_ms = self.now_ms()
             self.stalled = effect  # the nursery is behind; asked again by tend
@@ -311,8 +310,8 @@ class Node:
         if rejected:
             self.event_log.records_rejected(self.core.leader_id, log)
         # A part for which there was no room is fetched again, like one that did not check.
-        controls = copied_controls(log, began_at) if log.control_batches != controlled else ()
-        self._events.append(fetched_written(log, began_at, before, not whole, controls))
+        controls = copied_controls(log, began) if log.control_batches > began.controls else ()
+        self._events.append(fetched_written(log, began, not whole, controls))
 
     def _truncate(self, effect: fx.Truncate) -> None:
         self.wait_for_flush()  # its end would raise `flushed` again above the cut (D2)

@@ -316,6 +316,19 @@ def test_another_leader_is_looked_for(server: ScriptedServer, code: int) -> None
     assert [record.value for record in consumer_of(server)] == [b"a", b"b", b"c"] and log.asked >= 3
 
 
+def test_a_damaged_log_is_no_end(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replica is to lead soon; where none has the records, that is said."""
+    damaged = with_code(ErrorCode.CORRUPT_MESSAGE)
+    log = Log(server, encode([b"a", b"b"]), encode([b"c"], base_offset=2))
+    log.faults = [damaged] * 3
+    assert [record.value for record in consumer_of(server)] == [b"a", b"b", b"c"]
+    monkeypatch.setattr(remote_consumer, "SEARCH_S", 0.5)
+    log.faults = [damaged] * 1000
+    for call in (list, lambda consumer: consumer.wait(None)):
+        with pytest.raises((CorruptBatch, NoQuorum), match="damaged at offset 0"):
+            call(consumer_of(server, timeout=0.3))
+
+
 def test_a_hang_up_and_silence_are_gone_around(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

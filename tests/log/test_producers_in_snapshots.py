@@ -17,9 +17,10 @@ from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_pa
 from kraftfast.log.snapshots.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.types import OffsetAndEpoch
+from tests.damaging import flip
 from tests.log import kit
 from tests.log.producer_model import one_by_one, replay
-from tests.log.test_producers import PRODUCERS_MAX, Twin, a_twin
+from tests.log.test_producers import PRODUCERS_MAX, Twin, a_twin, replay_state
 
 FILLED = 70
 
@@ -207,3 +208,23 @@ def test_footers_of_kafka(recorded: list[Path]) -> None:
     assert found
     for path in found:
         assert read_footer(disk, str(path)).tags == ()
+
+
+@pytest.mark.parametrize("at", [7, 8, 16], ids=["offset", "length", "magic"])
+def test_a_snapshot_carries_no_state_of_a_damaged_log(tmp_path: Path, at: int) -> None:
+    """D22: it was that in front of the damage, and other replicas appended again what followed."""
+    with a_twin(tmp_path) as twin:
+        for number in range(9):
+            twin.append(7 + number % 2, 0, number // 2 * 2, 2)
+        segment, producers = twin.log.active, twin.log.producers
+        path, position = segment.file.path, segment.position_of(8)
+        flip(path, position + at)
+        for end_offset in (8, 12, 18):
+            if end_offset > 8:
+                with pytest.raises(CorruptLog) as told:
+                    producers.freeze(end_offset, twin.log.segments)
+                assert (told.value.path, told.value.offset) == (path, 8)
+            else:
+                found = producers.freeze(end_offset, twin.log.segments)
+                assert found == replay_state(twin.entries, end_offset)
+        flip(path, position + at)

@@ -126,6 +126,63 @@ def test_what_lies_outside_the_crc_is_checked_before_it_is_sent(home: Home, name
                     Served().locate(log, offset, 10 * KIB, end_offset)
 
 
+@pytest.mark.parametrize("bit", [1, 2, 4])
+def test_a_batch_with_another_offset_stands_for_no_other(home: Home, bit: int) -> None:
+    """With a higher offset it seems to hold those of the next one, for which it was sent for ever:
+    a follower rejected it, and nothing told of damage (L5).
+    """
+    log = home.log
+    for damaged in offsets(log)[:-1]:
+        segment, asked = log.segment_of(damaged), damaged + 3
+        if log.segment_of(asked) is not segment:
+            continue
+        position, sound = segment.position_of(damaged), segment.position_of(asked)
+        with changed(segment.file.path, position + 7, bytes([(damaged ^ bit) & 255])):
+            served = Served()
+            for _again in range(2):
+                found = served.locate(log, asked, 10 * KIB, -1)
+                assert found is not None and found[:2] == (segment, sound)
+            for offset in range(damaged, asked):
+                with pytest.raises(CorruptLog) as told:
+                    Served().locate(log, offset, 10 * KIB, -1)
+                assert (told.value.position, told.value.offset) == (position, damaged)
+
+
+@pytest.mark.parametrize("at", [0, 7, 8, 11, 16, 22, 26, 57, 60, "zeros"])
+def test_what_is_sound_behind_damage_is_sent(home: Home, at: int | str) -> None:
+    """L5: another log has what is damaged, and is damaged elsewhere: between them they have all."""
+    log = home.log
+    for damaged in offsets(log)[:-1]:
+        segment, asked = log.segment_of(damaged), damaged + 3
+        if log.segment_of(asked) is not segment:
+            continue
+        position, sound = segment.position_of(damaged), segment.position_of(asked)
+        before = bytes(segment.file.view(position, position + HEADER_BYTES))
+        data = bytes(HEADER_BYTES)
+        if isinstance(at, int):
+            data = before[:at] + bytes([before[at] ^ 128]) + before[at + 1 :]
+        with changed(segment.file.path, position, data):
+            for _again in range(2):
+                found = Served().locate(log, asked, 10 * KIB, -1)
+                assert found is not None and found[:2] == (segment, sound)
+
+
+def test_a_batch_in_a_record_of_a_damaged_one_is_not_sent(tmp_path: Path) -> None:
+    """It has the offset that is asked for, and its CRC holds."""
+    home = Home(tmp_path / "1")
+    log = home.open()
+    value = batch([b"not this"], base_offset=1, epoch=1)
+    append(log, batch([value], epoch=1), 1)
+    for _ in range(2):
+        append(log, batch([b"this"], epoch=1), 1)
+    segment = log.active
+    sound = segment.position_of(1)
+    flip(segment.file.path, 16)
+    found = Served().locate(log, 1, 10, -1)
+    assert found is not None and found[1] == sound
+    home.kill()
+
+
 @pytest.mark.parametrize("at", [12, 15, 70])
 def test_what_is_sound_in_front_of_damage_is_sent(home: Home, at: int) -> None:
     log = home.log
@@ -152,6 +209,21 @@ def test_of_a_segment_only_what_is_near_is_looked_at(home: Home) -> None:
             with pytest.raises(CorruptLog) as told:
                 Served().locate(log, late, 64 * KIB, -1)
     assert told.value.offset == late
+
+
+def test_behind_an_indexed_batch_without_a_header_only_what_is_near_is_looked_at(
+    home: Home,
+) -> None:
+    log = home.log
+    segment = log.segments[1]
+    early, asked = segment.base_offset, segment.end_offset - 1
+    indexed = segment.indexed(asked)
+    assert indexed > segment.position_of(early + 3)
+    with flipped(segment.file.path, segment.position_of(early) + 70):
+        with changed(segment.file.path, indexed, bytes(HEADER_BYTES)):
+            with pytest.raises(CorruptLog) as told:
+                Served().locate(log, asked, 64 * KIB, -1)
+    assert told.value.position == indexed
 
 
 def test_what_was_appended_since_is_sent_at_once(

@@ -12,15 +12,20 @@ from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import CorruptLog, DiskFull, ErrorCode, OutOfResources
 from kraftfast.log.reading.served import Served
+from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.node.damage import locate
 from kraftfast.node.giving_way import PAUSE_MS_MIN
-from kraftfast.node.tcp.partition_leader import PartitionLeader
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
+from kraftfast.node.tcp.partition_leader import MAX_TIMESTAMP, PartitionLeader
+from kraftfast.sim.clients.consumer import found
 from kraftfast.sim.faults.rotting import files_in
 from kraftfast.testing import simulated
 from kraftfast.testing.simulation import SimulatedQuorum
 from tests.damaging import flip
-from tests.log.kit import Home, fill
+from tests.log.kit import TIMESTAMP, Home, append, fill
+from tests.log.kit import batch as batch_of
 from tests.node.test_disk_space import FullNode, hand_over
+from tests.node.test_snapshot_parts import ID, FakeNode, FakeSource, answer, made
 from tests.sim.test_simulated import Kept
 
 
@@ -30,7 +35,7 @@ class DamagedNode(FullNode):
     def __init__(self, log: Any) -> None:
         super().__init__(2, 3)
         self.log = log
-        self.core.high_watermark = log.end_offset - 1
+        self.core.high_watermark = self.core.committed_offset = log.end_offset - 1
         for voter in self.voters.values():
             voter.log_end_offset = log.end_offset - 1  # and the next batch is on its way
         self.disk_space = self.space
@@ -87,6 +92,18 @@ def test_one_that_is_behind_is_not_to_lead(node: DamagedNode) -> None:
     assert node.until(1000) == [(100, 3)]
 
 
+def test_a_leader_that_has_committed_nothing_yet_lets_none_lead_that_is_behind(
+    node: DamagedNode,
+) -> None:
+    """It handed over to any voter: appends waited, and that one could not be elected."""
+    node.core.high_watermark = -1
+    node.voters[2].log_end_offset = 3
+    served = Served()
+    for _ in range(2):
+        node.fetch(served, 3)
+    assert node.until(1000) == [(100, 3)]
+
+
 def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
     node.core.role = "follower"
     damage: Any = node.disk_space.damage
@@ -105,17 +122,88 @@ def test_a_full_disk_keeps_no_damaged_leader_in_its_place(node: DamagedNode) -> 
     assert node.until(1000) == [(100, 2)]
 
 
-def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode) -> None:
+@pytest.mark.parametrize("at", [3, 7, 12, 16, 100], ids=str)
+def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode, at: int) -> None:
     """Each answer to it was empty, as at the end of the log, and no event told of the damage."""
     leader = PartitionLeader(node)  # type: ignore[arg-type]
-    node.core.committed_offset = node.log.end_offset
-    position = node.log.active.position_of(3)
-    flip(node.log.active.file.path, position + 16)
-    assert leader.read(2, 1)
+    log = node.log
+    whole, sound = log.active.position, log.active.position_of(3)
+    flip(log.active.file.path, sound + 100)  # whole again
+    flip(log.active.file.path, sound + at)
+    assert len(leader.read(0, whole)) == sound, "what is sound before it"
     assert node.told == []
-    assert leader.read(3, 1) == b""
+    with pytest.raises(CorruptLog):
+        leader.read(3, 1)
     assert node.told == ["log_damaged"]
     assert node.until(1000) == [(100, 2)]
+
+
+def test_a_consumer_gets_no_record_for_another(node: DamagedNode) -> None:
+    """No CRC covers base offsets: the record of offset 2 was handed out for the one of 3."""
+    leader = PartitionLeader(node)  # type: ignore[arg-type]
+    node.core.committed_offset = node.log.end_offset
+    log = node.log
+    flip(log.active.file.path, log.active.position_of(3) + 100)  # whole again
+    places = [log.active.position_of(offset) for offset in range(log.end_offset)]
+    flip(log.active.file.path, places[2] + 7)
+    for offset, place in enumerate(places):
+        if offset == 2:
+            with pytest.raises(CorruptLog):
+                leader.read(offset, 1)
+            continue
+        end = places[offset + 1] if offset + 1 < len(places) else log.active.position
+        assert leader.read(offset, 1) == bytes(log.active.file.view(place, end))
+
+
+@pytest.mark.parametrize("at", [7, 16, 17], ids=["offset", "magic", "CRC"])
+def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> None:
+    """It answered with a later record, or with the offset that the damaged header had."""
+    leader = PartitionLeader(node)  # type: ignore[arg-type]
+    node.core.committed_offset = node.log.end_offset
+    log = node.log
+    flip(log.active.file.path, log.active.position_of(3) + 100)  # whole again
+    node.core.epoch_start_offset = 0
+    sound = found(leader.offset_at(TIMESTAMP, 7, True))
+    assert sound == (ErrorCode.NONE, (0, TIMESTAMP, 1))
+    flip(log.active.file.path, at)
+    for timestamp in (TIMESTAMP, MAX_TIMESTAMP):
+        assert found(leader.offset_at(timestamp, 7, True))[0] == ErrorCode.CORRUPT_MESSAGE
+    assert node.told == ["log_damaged"] * 2
+    flip(log.active.file.path, at)  # whole again
+    append(log, batch_of([b"later"], timestamp=TIMESTAMP + 9), 1)
+    node.core.committed_offset = log.end_offset
+    assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[1][0] == 6
+    if at == 16:  # on the way from where the index leads
+        flip(log.active.file.path, log.active.position_of(5) + at)
+        assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[0] == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_snapshot_is_checked_once_for_all_that_wait_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L5: a large one takes longer than a replica waits for a slice, and each asked for another
+    check, behind which the next ones waited.
+    """
+    made(tmp_path)
+    node: Any = FakeNode(tmp_path)
+    waiting: list[Any] = []
+    node.background.ask = lambda job, done: waiting.append((job, done))
+    snapshots, source = Snapshots(node), FakeSource()
+    checked: list[str] = []
+    whole = SnapshotReader.check
+
+    def check(self: SnapshotReader) -> None:
+        checked.append(self.path)
+        whole(self)
+
+    monkeypatch.setattr(SnapshotReader, "check", check)
+    for _ in range(4):
+        snapshots.answer(answer(source, ID, 0))
+    for job, done in waiting:
+        done(job())
+    assert len(source.answers) == 4 and all(each.data for each in source.answers)
+    assert len(checked) == 1
+    snapshots.close()
 
 
 # --- a quorum -------------------------------------------------------------------------------------
@@ -166,6 +254,65 @@ def test_a_damaged_epoch_goes_to_no_follower() -> None:
     quorum.wait(lambda: quorum.is_running(3))
     quorum.wait(lambda: quorum._process(3).log.end_offset > start_offset + 3)
     assert quorum._process(3).log.epochs[:3] == quorum._process(2).log.epochs[:3]
+
+
+def test_a_damaged_offset_in_front_keeps_no_follower_behind() -> None:
+    """L5: the batch before what it asked for seemed to hold that, and was sent for ever."""
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    leader = quorum.wait_leader()
+    log = quorum._process(leader).log
+    quorum.append_wait(b"1")
+    while log.end_offset % 2 == 0:
+        quorum.append_wait(b"1")
+    quorum.advance(1000)
+    behind = next(id for id in quorum.ids if id != leader)
+    end_offset = log.end_offset
+    assert quorum._process(behind).log.end_offset == end_offset
+    quorum.kill(behind, restart=False)
+    quorum.append_wait(b"2")
+    damage(quorum, leader, end_offset - 1, 7, 1)
+    quorum.start(behind)
+    quorum.wait(lambda: quorum.is_running(behind))
+    quorum.wait(lambda: quorum._process(behind).log.end_offset > end_offset)
+
+
+def test_two_that_are_damaged_have_every_record_between_them() -> None:
+    """L5: the one looked for a sound batch by the header of a damaged one before it, and did not
+    find it, and the other one's was damaged: they let each other lead for ever.
+    """
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    hand_over(quorum, 1)
+    quorum.kill(3, restart=False)
+    for _ in range(6):
+        quorum.append_wait(b"x" * 100)
+    quorum.advance(1000)
+    end_offset = quorum._process(1).log.end_offset
+    damage(quorum, 2, end_offset - 4, 16, 1)
+    damage(quorum, 1, end_offset - 3, 16, 1)
+    quorum.start(3)
+    quorum.wait(lambda: quorum.is_running(3))
+    quorum.wait(lambda: quorum._process(3).log.end_offset >= end_offset)
+
+
+def test_a_follower_copies_behind_what_is_damaged() -> None:
+    """It ended as it looked for the control records that it had copied, and so would the leader
+    that had let another one lead: two with damage of their own would have ended the quorum (L5).
+    """
+    quorum: SimulatedQuorum[Any] = simulated(seed=1)
+    hand_over(quorum, 1)
+    process = quorum._process(3)
+    for _ in range(5):  # only the page to which a log appends is written anew
+        quorum.append_wait(bytes(6000))
+    quorum.advance(1000)
+    segment, end_offset = process.log.active, process.log.end_offset
+    position = segment.indexed(end_offset)
+    assert 0 < position + 16 < segment.position // 4096 * 4096
+    quorum._machine(3).disk.paged_file(segment.file.path).flip(position + 16, 1)
+    hand_over(quorum, 2)
+    quorum.append_wait(b"2")
+    quorum.wait(lambda: process.log.end_offset > end_offset + 1)
+    assert segment.offset_at(position) < 0, "it is still damaged"
+    assert quorum.is_running(3) and quorum._process(3) is process
 
 
 @pytest.mark.parametrize("what", ["damaged", "sound", "no descriptors"])

@@ -13,7 +13,7 @@ from kraftfast.log.log_start import delete_before
 from kraftfast.log.scan import control_batches
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter, write_bootstrap
-from kraftfast.node.storage.voter_records import controls_of, copied_controls, voter_history
+from kraftfast.node.storage.voter_records import controls_of, stored_controls, voter_history
 from kraftfast.record import control as record
 from kraftfast.types import (
     Endpoint,
@@ -66,7 +66,7 @@ def test_what_kafka_left(tmp_path: Path) -> None:
     log = home.open()
     found = {
         at: list(each.voters.ids)
-        for at, each in copied_controls(log, 0)
+        for at, each in stored_controls(log, 0)
         if isinstance(each, KRaftVoters)
     }
     assert found == told
@@ -92,7 +92,7 @@ def test_controls_among_records_and_across_segments(tmp_path: Path) -> None:
     for start in (0, 1, 3, 1203, 1204, 1205, 2000, log.end_offset - 1, log.end_offset):
         begin = start - start % 1203 if start % 1203 < 3 else start  # of the batch it is in
         expected = [each for each in placed if each[0] >= begin]
-        assert list(copied_controls(log, start)) == expected, start
+        assert list(stored_controls(log, start)) == expected, start
     history = voter_history(home.disk, home.log_path, log)
     assert [at for at, _ in history.voter_sets] == [at for at, each in placed][1::2]
     log.truncate(placed[-1][0] - 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from kraftfast import limits
 from kraftfast.client.cluster import Cluster, Leader
@@ -37,6 +37,8 @@ ANSWER_OVERHEAD_BYTES = 64 * 1024
 WAIT_MS_MAX = 500
 GRACE_S = 2.0
 """Beyond the time that a Fetch may wait, until the server counts as gone."""
+DAMAGED_S = 0.2
+"""Until the leader is looked for again whose log is damaged: another one is to lead soon."""
 
 WITHOUT_TOPIC_IDS = 12
 ANOTHER_LEADER = frozenset(
@@ -61,13 +63,15 @@ class RemoteConsumer(RecordStream):
     fetched: so much is held at most. Every batch's CRC is checked.
 
     Raises OffsetOutOfRange where the log starts later, NoQuorum if there is no leader within
-    ``timeout`` seconds, CorruptBatch, RequestRefused.
+    ``timeout`` seconds, CorruptBatch, RequestRefused. A leader whose log is damaged at ``position``
+    lets another one lead; CorruptBatch if none has the records that long.
     """
 
     # cluster: the servers. _connection, _leader: of the leader that is read from, or None.
     # _ahead: batches that came and were not read to their end, from offset _ahead_from on.
     # _asked: the offset of the Fetch that is under way, -1 if none is.
     # _answer_due: until when its answer must come, or the leader is gone.
+    # _damaged: (offset, until when) at which leaders' logs are damaged; (-1, 0.0): none.
 
     def __init__(
         self,
@@ -86,7 +90,7 @@ class RemoteConsumer(RecordStream):
         self._ahead: deque[Any] = deque()
         self._ahead_from = from_offset
         self._asked = -1
-        self._answer_due = 0.0
+        self._answer_due, self._damaged = 0.0, (-1, 0.0)
         self._high_watermark = self._behind_end = -1
         try:
             self._attach(deadline)
@@ -187,10 +191,12 @@ class RemoteConsumer(RecordStream):
             self._behind_end = self.position
             self.host.sleep(RETRY_S)
             return False
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            self._wait_for_sound_leader(answer)
         if code != ErrorCode.NONE:
             raise RequestRefused(f"the leader refuses to be read from: error {code}", code)
         self._high_watermark = max(self._high_watermark, answer.high_watermark)
-        expected = -1
+        expected, self._damaged = -1, (-1, 0.0)
         for batch in batches(answer.records or b"", partial=True):
             if batch.base_offset < expected or not batch.crc_ok():
                 raise CorruptBatch(
@@ -206,6 +212,21 @@ class RemoteConsumer(RecordStream):
                 self._connection, WAIT_MS_MAX if self.follow else 0, self._ahead[-1].end_offset
             )
         return bool(self._ahead)
+
+    def _wait_for_sound_leader(self, answer: PartitionFetched) -> NoReturn:
+        """Pause, and have the leader looked for again. Raises NotLeader, CorruptBatch in the end.
+
+        What it says is no end of the log: a reader must not take it for that.
+        """
+        offset, until = self._damaged
+        why = f"the leader's log is damaged at offset {self.position}"
+        now = self.host.monotonic()
+        if offset != self.position:
+            self._damaged = self.position, now + max(SEARCH_S, self.timeout)
+        elif now >= until:
+            raise CorruptBatch(why)
+        self.host.sleep(DAMAGED_S)
+        raise NotLeader(why, answer.leader_id)
 
     # --- the wire ---------------------------------------------------------------------------------
 

@@ -23,17 +23,18 @@ from bisect import bisect_right
 from collections import OrderedDict
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kraftfast import limits
-from kraftfast.errors import ErrorCode, InvalidOption, KraftfastError
+from kraftfast.errors import CorruptLog, ErrorCode, InvalidOption, KraftfastError
 from kraftfast.log.idempotence.producer_records import names_in
+from kraftfast.record.shapes import FAULT_TEXTS
 
 from kraftfast.log.idempotence.producer cimport SEQUENCE_MASK, Producer
 from kraftfast.log.idempotence.producer_state cimport decode_state, encode_state
 from kraftfast.log.segment cimport Segment
 from kraftfast.record.judge cimport (
-    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, kf_batch_header, kf_batch_parse,
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_OFFSET, KF_BATCH_OK, kf_batch_header, kf_batch_parse,
 )
 
 MARKS_MAX = 4
@@ -297,18 +298,33 @@ cdef class Producers:
             self.marks = [mark for mark in self.marks if mark[0] >= offset]
 
     def replay(self, Segment segment not None, int64_t offset, int64_t end_offset):
-        """Record a segment's batches from ``offset``, where one begins, up to ``end_offset``."""
+        """Record a segment's batches from ``offset``, where one begins, up to ``end_offset``.
+
+        Raises CorruptLog: what is passed over would be appended a second time (D22).
+        """
         cdef kf_batch_header h
-        cdef uint64_t position = segment.find(offset)
+        cdef int64_t position = segment.seek(offset, &offset)
         cdef const uint8_t *batch
-        while position < segment.position:
+        cdef int fault = KF_BATCH_OK
+        if position < 0:
+            position, fault = segment.indexed(offset), KF_BATCH_OFFSET
+        while fault == KF_BATCH_OK and offset < end_offset \
+                and position < <int64_t>segment.position:
             batch = segment.file.base + position
-            assert kf_batch_parse(batch, segment.position - position, &h) == KF_BATCH_OK
-            if h.base_offset >= end_offset:
+            fault = kf_batch_parse(batch, segment.position - position, &h)
+            if fault == KF_BATCH_OK and h.base_offset != offset:
+                fault = KF_BATCH_OFFSET
+            if fault != KF_BATCH_OK:
                 break
             if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
-                self.note(&h, h.base_offset, batch)
+                self.note(&h, offset, batch)
             position += h.size
+            offset += h.record_count
+        if fault != KF_BATCH_OK:
+            path, why = segment.file.path, FAULT_TEXTS[fault]
+            raise CorruptLog(
+                f"{path} is damaged at byte {position} (offset {offset}): {why}",
+                path, position, offset)
 
     cdef list by_touch(self):
         return sorted(self.by_id.values(), key=lambda each: each.touched_offset)

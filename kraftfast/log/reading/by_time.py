@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from kraftfast.log.reading.served import check_batches, raise_damage
+from kraftfast.log.scan import batch_from_timestamp, batch_of_max_timestamp
 from kraftfast.record.batch import BatchView, batch_at
 from kraftfast.record.shapes import CODEC_MASK
 
 if TYPE_CHECKING:
     from kraftfast.log.log import Log
+    from kraftfast.log.segment import Segment
 
 Found = tuple[int, int, int]
 """Offset, timestamp and epoch of a record."""
@@ -31,14 +34,14 @@ COST_MAX = 8192
 def at_timestamp(log: Log, timestamp: int, end_offset: int) -> Search:
     """Search the first record at or after ``timestamp``, None if it is not below ``end_offset``.
 
-    Raises UnsupportedCodec, CorruptBatch.
+    Raises UnsupportedCodec, CorruptBatch, CorruptLog.
     """
     offset = -1
     while (offset := max(offset, log.log_start_offset)) < end_offset:
         segment = log.segment_of(offset)
-        position, offset, looked = segment.batch_from_timestamp(timestamp, offset, COST_MAX)
+        position, offset, looked = batch_from_timestamp(segment, timestamp, offset, COST_MAX)
         if 0 <= position and offset < end_offset:
-            batch = batch_at(segment.file.view(position, segment.position))
+            batch = checked_batch(log, segment, position, offset)
             found = batch.first_from(timestamp, log.log_start_offset)
             place = found and (*found, batch.leader_epoch)
             offset = batch.end_offset
@@ -52,12 +55,12 @@ def at_timestamp(log: Log, timestamp: int, end_offset: int) -> Search:
 def at_max_timestamp(log: Log, end_offset: int) -> Search:
     """Search the first of the records below ``end_offset`` that have the largest timestamp.
 
-    None if there are none, or none with a time. Raises UnsupportedCodec, CorruptBatch.
+    None if there are none, or none with a time. Raises UnsupportedCodec, CorruptBatch, CorruptLog.
     """
     offset, largest, place = -1, -1, -1
     while (offset := max(offset, log.log_start_offset)) < end_offset:
         segment = log.segment_of(offset)
-        found = segment.batch_of_max_timestamp(offset, end_offset, COST_MAX)
+        found = batch_of_max_timestamp(segment, offset, end_offset, COST_MAX)
         timestamp, at, offset, looked = found
         if timestamp > largest:
             largest, place = timestamp, at
@@ -67,11 +70,22 @@ def at_max_timestamp(log: Log, end_offset: int) -> Search:
     if place < 0:
         return None
     segment = log.segment_of(place)
-    batch = batch_at(segment.file.view(segment.position_of(place), segment.position))
+    batch = checked_batch(log, segment, segment.position_of(place), place)
     record = batch.first_from(largest, log.log_start_offset)
     epoch = batch.leader_epoch
     yield cost_of(batch)
     return None if record is None else (*record, epoch)
+
+
+def checked_batch(log: Log, segment: Segment, position: int, offset: int) -> BatchView:
+    """Return the batch at ``position``, which holds ``offset``, with its CRC, offsets and epoch
+    checked. Raises CorruptLog, also for a position below 0: it was not found.
+    """
+    if position < 0:
+        raise_damage(log, segment, offset)
+    batch = batch_at(segment.file.view(position, segment.position))
+    check_batches(log, segment, position, batch.size, offset)
+    return batch
 
 
 def cost_of(batch: BatchView) -> int:

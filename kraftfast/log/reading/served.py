@@ -13,7 +13,7 @@ checkpoint before they are sent (D10), unless they were appended since the follo
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.scan import END, WHOLE, walk
@@ -47,7 +47,8 @@ class Served:
         if found is None:
             if log.log_start_offset <= offset < log.end_offset:
                 segment = log.segment_of(offset)
-                if segment.position_of(offset) < 0:
+                position, base_offset = segment.place_of(offset)
+                if position < 0 or segment.offset_at(position) != base_offset:
                     raise_damage(log, segment, offset)
             return None
         segment, position, length = found
@@ -58,12 +59,10 @@ class Served:
         return segment, position, length
 
 
-def raise_damage(log: Log, segment: Segment, offset: int) -> None:
+def raise_damage(log: Log, segment: Segment, offset: int) -> NoReturn:
     """Raise CorruptLog for a segment in which no batch holds an ``offset`` of it."""
     position = segment.indexed(offset)  # all before it may be a gigabyte
-    base_offset = segment.offset_at(position)
-    if position == 0 or base_offset < 0:
-        position, base_offset = 0, segment.base_offset
+    base_offset = segment.indexed_base(offset)
     check_batches(log, segment, position, segment.position - position, base_offset)
     path = segment.file.path
     raise CorruptLog(f"{path} is damaged: no batch holds offset {offset}", path, position, offset)
@@ -111,24 +110,18 @@ def check_batches(
         if fault == WHOLE:
             fault = Fault.EPOCH  # a batch in which another epoch begins
         if fault != END or at < length:  # zeros stand where a page was lost, too
-            path = segment.file.path
+            path, position, why = segment.file.path, position + at, FAULT_TEXTS[fault]
             raise CorruptLog(
-                f"{path} is damaged at byte {position + at} (offset {offset}): {FAULT_TEXTS[fault]}"
-                "; a follower fetches it in vain",
-                path,
-                position + at,
-                offset,
-            )
+                f"{path} is damaged at byte {position} (offset {offset}): {why}",
+                path, position, offset,
+            )  # fmt: skip
     return offset
 
 
 def _base_offset(segment: Segment, position: int, offset: int) -> int:
     """Return the base offset that the batch at ``position`` must have, which holds ``offset``."""
-    if position == 0:
-        return int(segment.base_offset)
-    if segment.position_of(offset - 1) != position:
-        return offset  # the batch before it ends there
-    return int(segment.offset_at(position))
+    found, base_offset = segment.place_of(offset)
+    return int(base_offset) if found == position else offset
 
 
 def _epochs_at(log: Log, offset: int) -> tuple[int, int, int]:

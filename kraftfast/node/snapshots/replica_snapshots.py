@@ -14,6 +14,7 @@ from kraftfast.core import events as ev
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.errors import (
     CorruptBatch,
+    CorruptLog,
     ErrorCode,
     FlushFailed,
     InvalidOption,
@@ -137,6 +138,7 @@ class Snapshots:
     # file) of what was read last, used beside the loop alone. _begun: of which the first slice was
     # asked for last. _sound: that was checked because it was asked for again. made_bytes, made_ms:
     # size of the last one that was made here since the start, and when; until then 0 and the start.
+    # _told: which damage kept one from being made.
 
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
@@ -148,7 +150,7 @@ class Snapshots:
         self._begun: OffsetAndEpoch | None = None
         self._sound: OffsetAndEpoch | None = None
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
-        self.made_bytes, self.made_ms = 0, node.now_ms()
+        self.made_bytes, self.made_ms, self._told = 0, node.now_ms(), ""
         node.on_role.append(self._role_changed)
 
     def handlers(self) -> dict[type, Callable[[Any], None]]:
@@ -196,8 +198,10 @@ class Snapshots:
         """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable, or
         what a ``check`` of all of it found.
         """
-        if check and (error := self._check(snapshot_id)) is not None:
-            return error
+        if check and snapshot_id != self._sound:  # it may have been checked since it was asked for
+            error = self._check(snapshot_id)
+            if error is not None:
+                return error
         if self._reading is None or self._reading[0] != snapshot_id:
             self._stop_reading()
             path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
@@ -360,10 +364,20 @@ class Snapshots:
             found.append(voters)
         return found
 
-    def footer_at(self, end_offset: int) -> Tags:
-        """Return what the footer of a snapshot with this end says: of idempotent producers."""
+    def footer_at(self, end_offset: int) -> Tags | None:
+        """Return what the footer of a snapshot with this end says: of idempotent producers.
+
+        None where the log is damaged, which is told once. The snapshot would take other replicas
+        what this disk has changed: they would append twice, or refuse, what they know otherwise.
+        """
         log = self.node.log
-        return to_tags(log.producers.freeze(end_offset, log.segments))
+        try:
+            return to_tags(log.producers.freeze(end_offset, log.segments))
+        except CorruptLog as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                self.node.disk_space.damage.report(self.node, error)
+            return None
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:
         """Report a snapshot on disk to the core: replicas may fetch it, unless a later one came."""

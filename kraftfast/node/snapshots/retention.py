@@ -101,6 +101,8 @@ class Retention:
         snapshot_id, timestamp = found
         controls = self.snapshots.controls_at(snapshot_id.offset)
         footer = self.snapshots.footer_at(snapshot_id.offset)
+        if footer is None:
+            return
         self._busy = True
         self.snapshots.background.ask(
             lambda: self._write_trim(snapshot_id, timestamp, controls, footer),

@@ -185,7 +185,9 @@ class Making:
                 self.not_before_s = self._now_s() + RETRY_S
             elif snapshots.permits(snapshot_id):
                 offset = snapshot_id.offset
-                answer.append((snapshots.controls_at(offset), snapshots.footer_at(offset)))
+                footer = snapshots.footer_at(offset)
+                if footer is not None:
+                    answer.append((snapshots.controls_at(offset), footer))
             answered.set()
 
         self.node.background.tell(permit)

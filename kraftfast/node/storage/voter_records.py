@@ -24,6 +24,7 @@ from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.log.log import Log
+    from kraftfast.node.control_records import Began
 
 KINDS = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
@@ -45,15 +46,21 @@ def controls_of(batches: Iterable[bytes | pure.Batch | BatchView]) -> VoterContr
     return tuple(found)
 
 
-def copied_controls(log: Log, from_offset: int) -> VoterControls:
-    """Return those among what was copied to the log from ``from_offset`` on."""
+def copied_controls(log: Log, began: Began) -> VoterControls:
+    """Return those among what was copied to the log."""
+    batches = control_batches(log, began.offset, (began.segment, began.position))
+    return controls_of(batches) if batches else ()
+
+
+def stored_controls(log: Log, from_offset: int) -> VoterControls:
+    """Return those in the log from the batch that holds ``from_offset`` on."""
     batches = control_batches(log, from_offset)
     return controls_of(batches) if batches else ()
 
 
 def voter_history(disk: Disk, log_path: str, log: Log) -> VoterHistory:
     """Return the voter history of an open log: see :func:`history_of`."""
-    later = partial(copied_controls, log)
+    later = partial(stored_controls, log)
     return history_of(disk, log_path, log.log_start_offset, later)
 
 

@@ -16,6 +16,8 @@ aiokafka do on them (F: Fetch, L: ListOffsets, E: OffsetForLeaderEpoch)::
     OFFSET_OUT_OF_RANGE         F    not in the log, committed or not: auto.offset.reset
     OFFSET_NOT_AVAILABLE        L    the epoch has committed nothing yet: they ask again; up to v4
                                      LEADER_NOT_AVAILABLE, for aiokafka stops at codes it lacks
+    CORRUPT_MESSAGE             F    damaged here, and another replica is to lead: Java and
+                                     librdkafka report it, librdkafka and ours ask again
     CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE
                                 L    a batch that cannot be searched: they report it, Java and
                                      kafka-python after the call's time is out
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.node.failures import contained
 from kraftfast.node.tcp.list_offsets import ListOffsets
 from kraftfast.node.tcp.partition_leader import ANSWER_BYTES_MAX, PartitionLeader
@@ -191,19 +193,17 @@ class Consumers:
             request.respond(self._fetch_several(whole, request.version))
             return
         node, leader = self.node, self.leader
-        error, diverging = self._check(message, request.version)
+        error, diverging, records = self._read(message, request.version)
         fetched = PartitionFetched(
             topic=message.topic,
             topic_id=message.topic_id,
             partition=message.partition,
             partition_error_code=error,
             **leader.offsets_beside(error),
-            records=b"",
+            records=records,
         )
         if diverging is not None:
             fetched.diverging_epoch, fetched.diverging_end_offset = diverging
-        elif error is ErrorCode.NONE:
-            fetched.records = leader.read(message.fetch_offset, bound(message))
         tells = error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if tells and request.version >= LEADER_VERSION:
             fetched.leader_id, fetched.leader_epoch = leader_of(node), node.core.epoch
@@ -222,22 +222,33 @@ class Consumers:
             parts = []
             for part in topic.partitions:
                 one = one_of(message, topic, part)
-                error, diverging = self._check(one, version)
+                error, diverging, records = self._read(one, version, not answered)
+                answered = answered or bool(records)
                 found = kind.Partition(
                     partition_index=part.partition,
                     error_code=error,
                     **leader.offsets_beside(error),
-                    records=b"",
+                    records=records,
                 )
                 if diverging is not None:
                     found.diverging_epoch = kind.DivergingEpoch(*diverging)
-                elif error is ErrorCode.NONE and not answered:
-                    found.records, answered = leader.read(one.fetch_offset, bound(one)), True
                 parts.append(found)
             responses.append(
                 kind.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
             )
         return kind(responses=responses)
+
+    def _read(
+        self, message: PartitionFetch, version: int, wanted: bool = True
+    ) -> tuple[ErrorCode, tuple[int, int] | None, bytes]:
+        """Return what ``_check`` does, and the records that a Fetch gets if any are wanted."""
+        error, diverging = self._check(message, version)
+        if error is not ErrorCode.NONE or diverging is not None or not wanted:
+            return error, diverging, b""
+        try:
+            return error, None, self.leader.read(message.fetch_offset, bound(message))
+        except CorruptLog:
+            return ErrorCode.CORRUPT_MESSAGE, None, b""
 
     def committed(self, _offset: int) -> None:
         """Answer the consumers that waited for records below the new high watermark."""

@@ -14,8 +14,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, ErrorCode, UnsupportedCodec
+from kraftfast.errors import CorruptBatch, CorruptLog, ErrorCode, UnsupportedCodec
 from kraftfast.log.reading.by_time import at_max_timestamp, at_timestamp
+from kraftfast.log.reading.served import raise_damage, sound_part
 from kraftfast.types import NO_EPOCH, NO_OFFSET
 
 if TYPE_CHECKING:
@@ -131,16 +132,24 @@ class PartitionLeader:
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Return committed batches from an offset on: a copy of one segment's bytes (D11).
 
-        At least one batch if there is one, else as many as fit ``bytes_max``.
+        At least one batch if there is one, else as many as fit ``bytes_max``. All that a start
+        would check is checked, up to the first damaged batch (D10): no CRC covers base offsets, so
+        a consumer would take records for those of other offsets. Raises CorruptLog, and tells it,
+        if that is the first of all: an answer without records would pass for the end.
         """
         end_offset = self.high_watermark
         if offset >= end_offset:
             return b""
-        found = self.node.log.locate(offset, bytes_max, end_offset)
-        if found is None:  # a consumer would wait for ever for what is damaged here (D10)
-            self.node.disk_space.damage.find(self.node, offset)
-            return b""
-        segment, position, length = found
+        log = self.node.log
+        found = log.locate(offset, bytes_max, end_offset)
+        try:
+            if found is None:
+                raise_damage(log, log.segment_of(offset), offset)
+            segment, position, length = found
+            length, _ = sound_part(log, segment, position, length, offset, True)
+        except CorruptLog as error:
+            self.node.disk_space.damage.report(self.node, error)
+            raise
         return bytes(segment.file.view(position, position + length))
 
     def measure(self, start_offset: int, offset: int, bytes_max: int) -> tuple[int, int, bool]:
@@ -220,6 +229,9 @@ class PartitionLeader:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, NOWHERE
         except CorruptBatch as error:
             self.node.tell("search_failed", why=error)
+            return ErrorCode.CORRUPT_MESSAGE, NOWHERE
+        except CorruptLog as error:
+            self.node.disk_space.damage.report(self.node, error)
             return ErrorCode.CORRUPT_MESSAGE, NOWHERE
         if found is not None:
             return ErrorCode.NONE, found

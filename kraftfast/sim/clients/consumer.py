@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.node.tcp.partition_leader import EARLIEST, LATEST, OffsetAt, PartitionLeader
 from kraftfast.sim.clients.clients import checked
 from kraftfast.sim.require import require
@@ -122,7 +122,12 @@ class Consumer:
             self.position, self.last_epoch = process.log.log_start_offset, NO_EPOCH
         if self.position > process.log.end_offset:
             return  # a deposed leader
-        data = door.read(self.position, self.world.random.choice((1, 20_000)))
+        try:
+            data = door.read(self.position, self.world.random.choice((1, 20_000)))
+        except CorruptLog:
+            require(process.machine.rotten, f"{process.id} finds damage where there is none")
+            self.world.count("damage found for a consumer")
+            return  # another one is to lead
         for batch in checked(data, process):
             self.world.oracle.was_read(batch.base_offset, batch.end_offset, batch.crc)
             if batch.base_offset <= self.position < batch.end_offset:

@@ -428,10 +428,14 @@ def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t leng
     return log.copy_fetched(source.base + position, length, epoch_max, page, generation)
 
 
-def batches_of(Segment segment not None, int64_t offset) -> list[tuple[int, ...]]:
-    """Return (base offset, end offset, epoch, CRC, position, size) of batches from one on."""
+def batches_of(
+    Segment segment not None, int64_t offset, int64_t position=-1
+) -> list[tuple[int, ...]]:
+    """Return (base offset, end offset, epoch, CRC, position, size) of batches from one on, which
+    begins at ``position`` if that is known: what stands before it may be damaged."""
     cdef kf_batch_header h
-    cdef int64_t position = segment.find(offset)
+    if position < 0:
+        position = segment.find(offset)
     found = []
     while 0 <= position < <int64_t>segment.position:
         fault = kf_batch_check(segment.file.base + position, segment.position - position, &h)

@@ -99,7 +99,7 @@ class Oracle:
         while shadow.end < log.end_offset:
             index = bisect_right(log.segments, shadow.end, key=lambda each: each.base_offset)
             segment = log.segments[index - 1]  # of what is below the log's start too
-            found = batches_of(segment, shadow.end)
+            found = batches_of(segment, shadow.end, shadow.next_position(segment.base_offset))
             if not found and process.machine.rotten:  # the headers before it have changed
                 raise CorruptLog(f"no batch at offset {shadow.end}", segment.file.path)
             require(bool(found), f"I14: no batch at offset {shadow.end} of {process.id}")

@@ -66,6 +66,12 @@ class Shadow:
         self.base_end = 0
         self.base, self.changes = [], []
 
+    def next_position(self, segment_base: int) -> int:
+        """Return where the next batch of a segment stands, -1 if that is not known."""
+        if self.entries and self.entries[-1].segment_base == segment_base:
+            return self.entries[-1].position + self.entries[-1].batch.size
+        return 0 if segment_base == self.end else -1
+
     def begin_at(self, offset: int, base: list[tuple[int, KRaftVersion | KRaftVoters]]) -> None:
         """Note that a snapshot stands in place of the log."""
         self.entries, self.changes = [], []
