@@ -367,9 +367,9 @@ class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``directory``: the replica's. ``log_path``: its segments, which may be read below
-    ``high_watermark`` (D11). ``cluster_id``: of its quorum; "" takes any. ``host``: of this
-    process. ``timeout``: seconds that the replica has for each answer. Raises PeerGone,
-    InconsistentClusterId, UnsupportedVersion.
+    ``high_watermark`` (D11) while ``meta.properties`` there says ``directory_id``. ``cluster_id``:
+    of its quorum; "" takes any. ``host``: of this process. ``timeout``: seconds that the replica
+    has for each answer. Raises PeerGone, InconsistentClusterId, UnsupportedVersion.
     """
 
     # refusal: why it can no longer be waited on, or None.
@@ -398,6 +398,7 @@ class Watch(PidfdOwner):
             hello, counters = passed_file(data, fds, cluster_id, "counters", local)
             self.stats = StatsView(local.map_peer_file(counters, PAGES_BYTES))
             self.log_path, self.node_id = hello.log, hello.node_id
+            self.directory_id = hello.directory_id
             self.pidfd = local.open_pidfd(local.credentials(self.sock).pid)
         except OSError as error:
             self.close()

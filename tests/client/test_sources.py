@@ -30,7 +30,7 @@ class Shown:
     replicas: dict[str, Shown] = {}
 
     def __init__(self, home: Home, start: int, leads: bool) -> None:
-        self.log_path, self.log_start_offset = home.log_path, start
+        self.log_path, self.log_start_offset, self.directory_id = home.log_path, start, ""
         self.high_watermark = self.end_offset = END
         self.leads, self.runs = leads, True
         self.replicas[home.path] = self

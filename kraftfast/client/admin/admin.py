@@ -412,13 +412,6 @@ def is_target(info: QuorumInfo, ids: list[int]) -> bool:
     return list(info.voter_ids if info.target is None else info.target) == ids
 
 
-async def in_thread(call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Return ``call(...)``, which runs in a thread meanwhile."""
-    from asyncio import to_thread  # most programs have no use for it
-
-    return await to_thread(call, *arguments, **named)
-
-
 class AsyncAdmin:
     """The calls of ``admin`` (:class:`Admin`) to be awaited: each runs in a thread."""
 
@@ -427,13 +420,19 @@ class AsyncAdmin:
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
 
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return ``call(...)``, which runs in a thread meanwhile."""
+        from kraftfast.client.producer.loop_threads import in_thread  # most programs use no asyncio
+
+        return await in_thread(self.admin.host, call, *arguments, **named)
+
     async def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
         """See :meth:`Admin.describe`."""
-        return await in_thread(self.admin.describe, timeout=timeout)
+        return await self._in_thread(self.admin.describe, timeout=timeout)
 
     async def read_barrier(self, *, timeout: float = 10.0) -> int:
         """See :meth:`Admin.read_barrier`."""
-        return await in_thread(self.admin.read_barrier, timeout=timeout)
+        return await self._in_thread(self.admin.read_barrier, timeout=timeout)
 
     async def add_voter(
         self,
@@ -445,7 +444,7 @@ class AsyncAdmin:
         timeout: float = TIMEOUT_S,
     ) -> None:
         """See :meth:`Admin.add_voter`."""
-        await in_thread(
+        await self._in_thread(
             self.admin.add_voter, id, directory_id, endpoints,
             cluster_id=cluster_id, timeout=timeout,
         )  # fmt: skip
@@ -459,7 +458,7 @@ class AsyncAdmin:
         timeout: float = TIMEOUT_S,
     ) -> None:
         """See :meth:`Admin.remove_voter`."""
-        await in_thread(
+        await self._in_thread(
             self.admin.remove_voter, id, directory_id, cluster_id=cluster_id, timeout=timeout
         )
 
@@ -467,16 +466,16 @@ class AsyncAdmin:
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
     ) -> None:
         """See :meth:`Admin.reassign`."""
-        await in_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
+        await self._in_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
 
     async def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
         """See :meth:`Admin.transfer`."""
-        return await in_thread(self.admin.transfer, to, timeout=timeout)
+        return await self._in_thread(self.admin.transfer, to, timeout=timeout)
 
     async def upgrade(
         self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
     ) -> None:
         """See :meth:`Admin.upgrade`."""
-        await in_thread(
+        await self._in_thread(
             self.admin.upgrade, kraft_version, validate_only=validate_only, timeout=timeout
         )

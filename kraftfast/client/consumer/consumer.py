@@ -319,7 +319,8 @@ class Consumer(RecordStream):
             self._look_around(deadline)
             if self._watches:
                 best = max(self._watches.values(), key=self._worth)
-                reader = LogReader(best.log_path, disk=self.host.disk, waits=self.host)
+                place, id = best.log_path, best.directory_id
+                reader = LogReader(place, disk=self.host.disk, waits=self.host, directory_id=id)
                 self._source, self._reader = best, reader
                 return best, reader
             self._check_open()
@@ -358,8 +359,13 @@ class Consumer(RecordStream):
             if self.position < source.log_start_offset:  # another one may start earlier
                 source, reader = self._choose_source(self.host.monotonic() + SEARCH_S)
             self._check_start(source.log_start_offset)
+            bound, found = source.high_watermark, False
             try:
-                yield from reader.batches(self.position, source.high_watermark)
+                for batch in reader.batches(self.position, bound):
+                    found = True
+                    yield batch
+                if not found and self.position < bound:
+                    raise reader.beyond(self.position, bound)
             except (StorageError, OffsetOutOfRange):
                 if not self._is_replaced(source):
                     raise

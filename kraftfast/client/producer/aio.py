@@ -26,8 +26,8 @@ from typing import Any, Unpack
 
 from kraftfast import forks
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT
-from kraftfast.client.producer.loop_refs import let_go_in, weakly
-from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps
+from kraftfast.client.producer.loop_refs import check_loop, let_go_in, weakly
+from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps, in_thread
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.refusals import Pause, ends_search
@@ -76,7 +76,7 @@ class AsyncProducer(forks.Unique):
     # _tick: sees now and then whether the leader answers. _ending: resolves futures once _closed.
 
     def __init__(self, producer: Producer, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._now = producer.host.monotonic
+        self._host, self._now = producer.host, producer.host.monotonic
         self._lead_by = deadline_after(timeout, now=self._now)
         self._loop = asyncio.get_running_loop()
         self.producer, self._outcomes = producer, producer.outcomes
@@ -100,6 +100,7 @@ class AsyncProducer(forks.Unique):
 
     async def _connected(self) -> AsyncProducer:
         """Wait until there is a sender for the first time. Raises what the search for it did."""
+        self._check_open()
         try:
             while self._watched is None:
                 self._check_open()
@@ -220,7 +221,7 @@ class AsyncProducer(forks.Unique):
                 while sender.broken is None and (sender.under_way or sender.backlog):
                     wished = await self._wait_room(deadline, wished)
             self._unwatch()  # before a thread closes it
-            await in_steps(self._now, self._check_open, deadline, enlarge, record_bytes)
+            await in_steps(self._host, self._check_open, deadline, enlarge, record_bytes)
         finally:
             self._exchange = None
             if sender is not None:
@@ -267,14 +268,7 @@ class AsyncProducer(forks.Unique):
     def _check_open(self) -> None:
         if self._closed:
             raise self.refusal.again()
-        self._check_loop()
-
-    def _check_loop(self) -> None:
-        """Raise Closed if the loop has ended, LocalError in another loop or thread."""
-        if self._loop.is_closed():
-            raise Closed("the event loop that this producer was made in has ended")
-        if _get_running_loop() is not self._loop:
-            raise LocalError("this producer belongs to another event loop, or another thread")
+        check_loop(self._loop)
 
     async def _wait_room(self, deadline: float, wished: bool) -> bool:
         """Say that room is wanted, and have the caller look again; if ``wished``, wait (R12)."""
@@ -299,7 +293,7 @@ class AsyncProducer(forks.Unique):
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
         """Wait until a ticket, the last one that was handed out, is resolved. Or UnknownOutcome."""
         if ticket >= self._outcomes.resolved:
-            self._check_loop()
+            check_loop(self._loop)
             try:
                 await self._await_ticket(ticket, deadline)
             except UnknownOutcome:
@@ -396,7 +390,7 @@ class AsyncProducer(forks.Unique):
         try:
             while not self._closed and (self._waiting or not self.producer.has_nothing_to_do()):
                 try:
-                    await asyncio.to_thread(self.producer.reconnect, self._now() + SEARCH_S)
+                    await in_thread(self._host, self.producer.reconnect, self._now() + SEARCH_S)
                     break
                 except KraftfastError as error:
                     self._failure = error
@@ -424,7 +418,7 @@ class AsyncProducer(forks.Unique):
 
     async def _check_silence(self, sender: Sender) -> None:
         try:
-            await asyncio.to_thread(self.producer.check_silence, sender, self._now() + SEARCH_S)
+            await in_thread(self._host, self.producer.check_silence, sender, self._now() + SEARCH_S)
         finally:
             self._search = None
         self._notice(sender)
@@ -441,14 +435,17 @@ class AsyncProducer(forks.Unique):
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
 
-        Cancelled, or after the end of the loop, it lets go at once. Raises InvalidOption.
+        Cancelled, or after the end of the loop, it lets go at once. Raises InvalidOption, and
+        LocalError in another loop or thread, which closes nothing.
         """
         deadline_after(timeout)
         if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):
             self._closed = True
             self._waiting.clear()  # nothing in that loop can be told
-            await asyncio.to_thread(self.producer.close, timeout=0.0)
+            await in_thread(self._host, self.producer.close, timeout=0.0)
             return
+        if not self._closed or (self._ending is not None and not self._ending.done()):
+            check_loop(self._loop)
         try:
             if not self._closed:
                 await self.flush(timeout=timeout)
@@ -471,7 +468,7 @@ class AsyncProducer(forks.Unique):
                 await asyncio.wait((task,))
         self._unwatch()
         try:
-            await asyncio.to_thread(self.producer.close, timeout=0.0)
+            await in_thread(self._host, self.producer.close, timeout=0.0)
         finally:
             self._outcomes.settle(self._waiting)
             self._room.set()

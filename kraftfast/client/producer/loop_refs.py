@@ -1,11 +1,14 @@
-"""How an event loop calls an object without keeping it alive."""
+"""How an event loop calls an object without keeping it alive, and which calls are of that loop."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
+from asyncio import _get_running_loop
 from collections.abc import Callable
 from typing import Protocol
+
+from kraftfast.errors import Closed, LocalError
 
 
 class LetsGo(Protocol):
@@ -42,3 +45,11 @@ def let_go_in(loop: asyncio.AbstractEventLoop, fd: int, owner: LetsGo) -> None:
         loop.call_soon_threadsafe(let_go)
     except RuntimeError:
         owner.let_go()
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise Closed if the loop has ended, LocalError in another loop or thread."""
+    if loop.is_closed():
+        raise Closed("the event loop that this producer was made in has ended")
+    if _get_running_loop() is not loop:
+        raise LocalError("this producer belongs to another event loop, or another thread")

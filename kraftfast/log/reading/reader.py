@@ -18,15 +18,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageError
+from kraftfast.errors import (
+    CorruptBatch,
+    CorruptLog,
+    DirectoryMoved,
+    ForeignDirectory,
+    NotFormatted,
+    OffsetOutOfRange,
+    StorageError,
+)
 from kraftfast.log import scan
 from kraftfast.log.disk import DISK, Disk, storage_error
 from kraftfast.log.reading.copied_file import FIRST_READ_BYTES, SPAN_BYTES
 from kraftfast.log.reading.held_segment import HeldSegment, Waits
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.log.small_files.directory import read_meta
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 from kraftfast.record.shapes import FAULT_TEXTS, Fault, Record
+from kraftfast.types import uuid_text
 
 if TYPE_CHECKING:
     from kraftfast.record.columns import Columns
@@ -59,10 +69,11 @@ class LogReader:
     ``log_path`` holds the segments (``DIR/<topic>-<partition>``). ``verify_crc``: check every batch
     that is handed out; :meth:`columns` always does. Not thread-safe. Batches, spans and columns
     are copies: they stay valid, also after :meth:`close`, whatever becomes of the files. ``disk``
-    and ``waits`` are for a replica that reads its own log.
+    and ``waits`` are for a replica that reads its own log. ``directory_id``: of the replica whose
+    log it must be ("": of any), also after its directory was moved and another took its place.
 
-    Raises StorageError if the directory cannot be read. Give a live log's high watermark as
-    ``end_offset``: what lies beyond may be cut again.
+    Raises StorageError if the directory cannot be read, DirectoryMoved if it is another one. Give a
+    live log's high watermark as ``end_offset``: what lies beyond may be cut again.
 
     >>> with LogReader(log_path) as reader:
     ...     reader.log_start_offset, reader.end_offset()
@@ -83,9 +94,10 @@ class LogReader:
         *,
         disk: Disk = DISK,
         waits: Waits = time,
+        directory_id: str = "",
     ) -> None:
         self.log_path = os.fspath(log_path)
-        self.verify_crc = verify_crc
+        self.verify_crc, self._directory_id = verify_crc, directory_id
         self._disk, self._waits = disk, waits
         self._held: dict[int, HeldSegment] = {}
         self._checked_end: tuple[HeldSegment, int, int, int] | None = None
@@ -212,6 +224,17 @@ class LogReader:
                 if len(found):
                     yield found
 
+    def beyond(self, offset: int, end_offset: int) -> CorruptLog:
+        """Return the error for the batch of ``offset`` where it does not end by ``end_offset``.
+
+        That is where a batch must end, as at a high watermark: :meth:`batches` yields none then.
+        """
+        base, path, position = self.segments()[bisect_right(self._bases, offset) - 1] + (-1,)
+        if base in self._held:
+            position = self._held[base].find(offset)[1]
+        reason = f"its batch ends beyond offset {end_offset}, where a batch ends"
+        return corrupt_log(path, position, offset, reason)
+
     def close(self) -> None:
         """Let go of the files."""
         while self._held:
@@ -233,6 +256,20 @@ class LogReader:
             raise storage_error("cannot list", self.log_path, missing)
         found = (SEGMENT_FILE.fullmatch(name) for name in names)
         self._bases = sorted(int(match[1]) for match in found if match)
+        self._check_place()
+
+    def _check_place(self) -> None:
+        """Check that what was just opened or listed by its path is of the replica that is meant.
+
+        Only afterwards: a path that leads to another directory does not lead back.
+        """
+        if not self._directory_id:
+            return
+        place = os.path.dirname(self.log_path)
+        with suppress(NotFormatted, ForeignDirectory):
+            if uuid_text(read_meta(self._disk, place).directory_id) == self._directory_id:
+                return
+        raise DirectoryMoved(f"{place} was moved, removed or replaced while it was read")
 
     def _segment(self, base_offset: int) -> HeldSegment:
         """Return the segment as it is now. Raises FileNotFoundError if it is gone."""
@@ -242,6 +279,8 @@ class LogReader:
             segment = None
         if segment is None:
             segment = HeldSegment(self.log_path, base_offset, self._disk, self._waits)
+            self._held[base_offset] = segment  # before the check, so that it is closed
+            self._check_place()
         self._held[base_offset] = segment
         while len(self._held) > HELD_SEGMENTS_MAX:
             self._held.pop(next(iter(self._held))).close()

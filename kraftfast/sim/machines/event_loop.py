@@ -68,27 +68,6 @@ class SimEventLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._program.host.monotonic()  # type: ignore[no-any-return]
 
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> Any:
-        """Run something in a thread of the program; a future of what it returns or raises."""
-        future = self.create_future()
-
-        def done(set_it: Callable[[Any], None], value: Any) -> None:
-            if not future.done():
-                set_it(value)
-
-        def run() -> None:
-            try:
-                outcome, value = future.set_result, func(*args)
-            except Exception as error:  # noqa: BLE001 - the task that awaits it gets it
-                outcome, value = future.set_exception, error
-            if not self.is_closed():  # as asyncio: no task awaits it any more
-                self.call_soon_threadsafe(done, outcome, value)
-
-        self._host.thread(run, "asyncio").start()
-        return future
-
     # --- how other threads wake it, for which asyncio has a pair of sockets ----------------------
 
     def _make_self_pipe(self) -> None:

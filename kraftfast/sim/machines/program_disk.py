@@ -74,6 +74,10 @@ class ProgramDisk:
         self._others_go_on()
         return self._machine(path).disk.list_directory(path)
 
+    def read_file(self, path: str) -> bytes:
+        self._others_go_on()
+        return self._machine(path).disk.read_file(path)
+
     def open_file(self, path: str) -> Any:
         self._others_go_on()
         return self._machine(path).disk.open_file(path)
