@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -120,6 +121,29 @@ def test_what_is_not_committed_is_not_read(quorum: kraftfast.LocalQuorum) -> Non
     place = find_places(leader)[0]
     found = list(pieces(place, Bounds(), 1 << 20, 100))
     assert all(piece.end_offset == 100 for piece in found)  # type: ignore[union-attr]
+
+
+def test_a_replica_whose_directory_was_replaced_tells_nothing_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """What it has committed is more than the other one's log holds (D11)."""
+    path = tmp_path / "quorum"
+    with kraftfast.LocalQuorum(path, 1, durability="memory", **SMALL) as quorum:
+        with quorum.producer() as producer:
+            producer.append_many([b"a"] * 9)
+        log = OneLog(find_places(str(path))[0])
+        assert log.high_watermark() >= 9  # type: ignore[operator]
+        pid = quorum.status(1)["pid"]
+        os.kill(pid, signal.SIGSTOP)  # else it stops by itself before it is asked
+        try:
+            path.rename(tmp_path / "moved")
+            with kraftfast.LocalQuorum(path, 1, durability="memory", **SMALL) as other:
+                with other.producer() as producer:
+                    producer.append_wait(b"of another quorum")
+                assert log.high_watermark() == other.watch(1).high_watermark
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            log.close()
 
 
 def test_a_stopped_quorum_is_read_to_its_last_batch(tmp_path: Path) -> None:

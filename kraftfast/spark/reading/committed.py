@@ -97,11 +97,17 @@ class OneLog:
 
     def high_watermark(self) -> int | None:
         """Return that of the replica that runs, 0 while it knows none; None where none runs."""
-        if self._watch is not None and not self._watch.alive():
+        if self._watch is not None and not (self._watch.alive() and self._is_of_place(self._watch)):
             self.close()
         if self._watch is None:
             self._watch = self._open_watch()
         return None if self._watch is None else max(0, self._watch.high_watermark)
+
+    def _is_of_place(self, watch: Watch) -> bool:
+        """Return whether the files are still those of the replica that is asked (D11)."""
+        with contextlib.suppress(OSError, StorageError):
+            return uuid_text(self.meta().directory_id) == watch.directory_id
+        return False
 
     def _open_watch(self) -> Watch | None:
         directory = self.place.directory
