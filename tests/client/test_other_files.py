@@ -1,4 +1,4 @@
-"""A consumer whose files are not those of the replica that it watches, or hold another batch."""
+"""A consumer whose files are not those of the replica that it watches, or are damaged."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kraftfast.errors import (
 )
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
+from tests.damaging import flip
 
 pytestmark = pytest.mark.processes
 
@@ -89,3 +90,25 @@ def test_a_batch_that_seems_to_end_beyond_what_is_committed_is_damage(
             found = outcome(lambda: consumer.read(1, timeout=2.0))
         assert isinstance(found, CorruptLog), found
         assert (found.offset, Path(found.path).name) == (offset, path.name)
+
+
+def test_what_is_damaged_in_one_log_is_read_in_another(tmp_path: Path) -> None:
+    """It was refused, though the others have it (L5)."""
+    with LocalQuorum(tmp_path, **SMALL) as quorum, quorum.producer() as producer:
+        offset = producer.append_wait(b"first of all")
+        producer.append_wait(b"second")
+        logs = [next(path.glob("*/*.log")) for path in map(Path, quorum.directories.values())]
+        places = [(log, log.read_bytes().index(b"first of all")) for log in logs]
+        consumer = quorum.consumer(offset, follow=True)
+        watched = quorum.leader()
+        flip(*places[watched - 1])
+        values = [each.value for each in consumer.read(2, timeout=PATIENCE_S)]
+        assert values == [b"first of all", b"second"]
+        for place in places:
+            if place != places[watched - 1]:
+                flip(*place)
+        again = quorum.consumer(offset)
+        found = outcome(lambda: again.read(2, timeout=PATIENCE_S))
+        assert isinstance(found, CorruptLog), found
+        for each in (consumer, again):
+            each.close()

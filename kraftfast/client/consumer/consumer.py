@@ -223,13 +223,12 @@ class Consumer(RecordStream):
 
     ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
     id -> directory. ``cluster_id``: of their quorum; "" takes any. ``host``: it is one of its
-    processes. What is committed is what any of
-    the replicas knows to be, so that everything acknowledged is read; the records are read from the
-    one that knew most when it was chosen, mostly the leader, of those whose log still holds the
-    next one.
+    processes. What is committed is what any of the replicas knows to be, so that everything
+    acknowledged is read; the records are read from the one that knew most when it was chosen,
+    mostly the leader, of those whose log still holds the next one, undamaged.
 
-    Raises OffsetOutOfRange where the log starts later, CorruptLog, NoQuorum if no replica runs
-    within ``timeout`` seconds.
+    Raises OffsetOutOfRange where the log starts later, NoQuorum if no replica runs within
+    ``timeout`` seconds, CorruptLog if the next record is damaged in the log of each that has it.
     """
 
     # directories: replica id -> directory. _watches: of the replicas that run, by id.
@@ -237,6 +236,7 @@ class Consumer(RecordStream):
     # _foreign: a replica found last that is another quorum's. _problem: why one was not watched,
     # as an error to raise.
     # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
+    # _failed: watch -> the position at which its segments were damaged, or could not be read.
 
     def __init__(
         self,
@@ -255,6 +255,7 @@ class Consumer(RecordStream):
         self._foreign: InconsistentClusterId | None = None
         self._problem: KraftfastError = NoQuorum("no replica runs: there is none")
         self._absent_until: dict[int, float] = {}
+        self._failed: dict[Watch, int] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
         try:
@@ -298,6 +299,7 @@ class Consumer(RecordStream):
 
     def _forget(self, id: int) -> None:
         watch = self._watches.pop(id)
+        self._failed.pop(watch, None)
         if watch is self._source:
             self._let_go_of_source()
         watch.close()
@@ -331,9 +333,13 @@ class Consumer(RecordStream):
             self.host.sleep(RETRY_S)
 
     def _worth(self, watch: Watch) -> tuple[bool, int, bool]:
-        """Order sources: first of all one that holds the record at ``position``."""
-        known = watch.high_watermark
-        return watch.log_start_offset <= self.position < known, known, watch.leads
+        """Order sources: first of all one that has the record at ``position``."""
+        return self._has_next(watch), watch.high_watermark, watch.leads
+
+    def _has_next(self, watch: Watch) -> bool:
+        """Return whether a replica has the record at ``position``, as far as is known."""
+        holds = watch.log_start_offset <= self.position < watch.high_watermark
+        return holds and self._failed.get(watch) != self.position
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -366,9 +372,15 @@ class Consumer(RecordStream):
                     yield batch
                 if not found and self.position < bound:
                     raise reader.beyond(self.position, bound)
-            except (StorageError, OffsetOutOfRange):
+            except OffsetOutOfRange:
                 if not self._is_replaced(source):
                     raise
+            except StorageError:
+                if not self._is_replaced(source):
+                    self._failed[source] = self.position
+                    if not any(map(self._has_next, self._watches.values())):
+                        raise
+                    self._choose_source(self.host.monotonic() + SEARCH_S)  # it is whole there (L5)
 
     def _is_replaced(self, source: Watch) -> bool:
         """Return whether a log without the record at ``position`` is no longer what is read.
