@@ -164,7 +164,8 @@ def control_batches(Log log not None, int64_t from_offset, place=None) -> list[b
         return found
     if place is None:
         from_offset = max(from_offset, log.log_start_offset)
-        place = log.segment_of(from_offset), log.segment_of(from_offset).position_of(from_offset)
+        segment = log.segment_of(from_offset)
+        place = segment, segment.find(from_offset)
     segment, position = place
     assert position >= 0, "an offset below the end is in a batch"
     find_controls(segment, position, found)
@@ -207,6 +208,12 @@ cdef Place rise(Segment segment, Py_ssize_t entry) noexcept:
     return Place(segment.indexed(offset), segment.indexed_base(offset))
 
 
+cdef object damaged(Segment segment, uint64_t position, int64_t offset, str reason):
+    path = segment.file.path
+    text = f"{path} is damaged at byte {position} (offset {offset}): {reason}"
+    return CorruptLog(text, path, position, offset)
+
+
 cdef int read_header(Segment segment, Place *place, kf_batch_header *h) except -1:
     """Read the header of the batch at ``place``. Raises CorruptLog: what is passed over would be
     missing from the answer (D10).
@@ -216,9 +223,7 @@ cdef int read_header(Segment segment, Place *place, kf_batch_header *h) except -
     if fault == KF_BATCH_OK and h.base_offset != place.offset:
         fault = KF_BATCH_OFFSET
     if fault:
-        path, reason = segment.file.path, FAULT_TEXTS[fault]
-        reason = f"{path} is damaged at byte {position} (offset {place.offset}): {reason}"
-        raise CorruptLog(reason, path, position, place.offset)
+        raise damaged(segment, position, place.offset, FAULT_TEXTS[fault])
     return 0
 
 
@@ -227,9 +232,7 @@ cdef Place place_of(Segment segment, int64_t offset) except *:
     cdef int64_t base_offset = 0
     cdef int64_t position = segment.seek(offset, &base_offset)
     if position < 0:
-        path, at = segment.file.path, segment.indexed(offset)
-        reason = f"{path} is damaged behind byte {at}: no batch holds offset {offset}"
-        raise CorruptLog(reason, path, at, offset)
+        raise damaged(segment, segment.indexed(offset), offset, "no batch from there on holds it")
     return Place(position, base_offset)
 
 

@@ -360,10 +360,6 @@ cdef class Segment:
         cdef int64_t base_offset = -1
         return self.seek(offset, &base_offset), base_offset
 
-    def position_of(self, int64_t offset) -> int:
-        """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
-        return self.find(offset)
-
     def offset_at(self, uint64_t position) -> int:
         """Return the base offset of the batch that begins at ``position``; -1 if none does."""
         cdef kf_batch_header h

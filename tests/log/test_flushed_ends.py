@@ -82,7 +82,7 @@ def check_damage_is_noticed(home: Home) -> None:
     places = []
     for segment in log.segments:
         for offset in range(segment.base_offset, min(segment.end_offset, acknowledged)):
-            places.append((segment.file.path, segment.position_of(offset) + 65))
+            places.append((segment.file.path, segment.place_of(offset)[0] + 65))
     assert places
     for path, position in places:
         after = disk.after_cut(random.Random(0), 0.0)  # type: ignore[attr-defined]

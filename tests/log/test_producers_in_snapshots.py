@@ -217,7 +217,7 @@ def test_a_snapshot_carries_no_state_of_a_damaged_log(tmp_path: Path, at: int) -
         for number in range(9):
             twin.append(7 + number % 2, 0, number // 2 * 2, 2)
         segment, producers = twin.log.active, twin.log.producers
-        path, position = segment.file.path, segment.position_of(8)
+        path, position = segment.file.path, segment.place_of(8)[0]
         flip(path, position + at)
         for end_offset in (8, 12, 18):
             if end_offset > 8:

@@ -98,14 +98,14 @@ def test_every_offset_is_found_and_no_other(tmp_path: Path) -> None:
         places.update(dict.fromkeys(range(offset, log.end_offset), position))
     segment = log.active
     for offset in range(-1, log.end_offset + 2):
-        assert segment.position_of(offset) == places.get(offset, -1)
+        assert segment.place_of(offset)[0] == places.get(offset, -1)
     segment_of = {position: offset for offset, position in sorted(places.items(), reverse=True)}
     for position, offset in segment_of.items():
         assert segment.offset_at(position) == offset
     assert segment.offset_at(1) == segment.offset_at(segment.position) == -1
     home.close()
     for offset in (5, log.end_offset - 1):
-        assert segment.position_of(offset) == -1, "a closed segment holds nothing"
+        assert segment.place_of(offset)[0] == -1, "a closed segment holds nothing"
 
 
 def test_a_cut_forgets_exactly_what_is_behind_it(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_damage_is_told_with_its_place(home: Home, at: int, why: str) -> None:
     log = home.log
     for offset in offsets(log)[1:-1]:
         segment = log.segment_of(offset)
-        position = segment.position_of(offset)
+        position = segment.place_of(offset)[0]
         with flipped(segment.file.path, position + at):
             served = Served()
             with pytest.raises(CorruptLog, match=why) as told:
@@ -91,7 +91,7 @@ def test_damage_is_told_with_its_place(home: Home, at: int, why: str) -> None:
         found = told.value
         assert (found.path, found.offset) == (segment.file.path, offset)
         # With a lower offset it ends before the one that is asked for: the next is in its place.
-        places = (position, segment.position_of(offset + 3)) if at == 7 else (position,)
+        places = (position, segment.place_of(offset + 3)[0]) if at == 7 else (position,)
         assert found.position in places
 
 
@@ -101,7 +101,7 @@ def test_zeros_are_damage(home: Home, size: int) -> None:
     log = home.log
     for offset in offsets(log)[1:-3]:
         segment = log.segment_of(offset)
-        position = segment.position_of(offset)
+        position = segment.place_of(offset)[0]
         with changed(segment.file.path, position, bytes(size)):
             for asked in (offset, max(offset - 3, segment.base_offset)):
                 served = Served()
@@ -120,7 +120,7 @@ def test_what_lies_outside_the_crc_is_checked_before_it_is_sent(home: Home, name
     log = home.log
     for offset in offsets(log)[1:-1]:
         segment = log.segment_of(offset)
-        with flipped(segment.file.path, segment.position_of(offset) + at):
+        with flipped(segment.file.path, segment.place_of(offset)[0] + at):
             for end_offset in (-1, log.end_offset):
                 with pytest.raises(CorruptLog):
                     Served().locate(log, offset, 10 * KIB, end_offset)
@@ -136,7 +136,7 @@ def test_a_batch_with_another_offset_stands_for_no_other(home: Home, bit: int) -
         segment, asked = log.segment_of(damaged), damaged + 3
         if log.segment_of(asked) is not segment:
             continue
-        position, sound = segment.position_of(damaged), segment.position_of(asked)
+        position, sound = segment.place_of(damaged)[0], segment.place_of(asked)[0]
         with changed(segment.file.path, position + 7, bytes([(damaged ^ bit) & 255])):
             served = Served()
             for _again in range(2):
@@ -156,7 +156,7 @@ def test_what_is_sound_behind_damage_is_sent(home: Home, at: int | str) -> None:
         segment, asked = log.segment_of(damaged), damaged + 3
         if log.segment_of(asked) is not segment:
             continue
-        position, sound = segment.position_of(damaged), segment.position_of(asked)
+        position, sound = segment.place_of(damaged)[0], segment.place_of(asked)[0]
         before = bytes(segment.file.view(position, position + HEADER_BYTES))
         data = bytes(HEADER_BYTES)
         if isinstance(at, int):
@@ -176,7 +176,7 @@ def test_a_batch_in_a_record_of_a_damaged_one_is_not_sent(tmp_path: Path) -> Non
     for _ in range(2):
         append(log, batch([b"this"], epoch=1), 1)
     segment = log.active
-    sound = segment.position_of(1)
+    sound = segment.place_of(1)[0]
     flip(segment.file.path, 16)
     found = Served().locate(log, 1, 10, -1)
     assert found is not None and found[1] == sound
@@ -188,11 +188,11 @@ def test_what_is_sound_in_front_of_damage_is_sent(home: Home, at: int) -> None:
     log = home.log
     segment = log.segments[1]
     first, second, damaged = (segment.base_offset + 3 * each for each in range(3))
-    with flipped(segment.file.path, segment.position_of(damaged) + at):
+    with flipped(segment.file.path, segment.place_of(damaged)[0] + at):
         served = Served()
         if at == 70:
             served.locate(log, first, 64 * KIB, -1)
-        assert served.locate(log, first, 64 * KIB, -1) == (segment, 0, segment.position_of(damaged))
+        assert served.locate(log, first, 64 * KIB, -1) == (segment, 0, segment.place_of(damaged)[0])
         assert served.locate(log, second, 10, -1) is not None
         with pytest.raises(CorruptLog):
             for _again in range(2):
@@ -204,8 +204,8 @@ def test_of_a_segment_only_what_is_near_is_looked_at(home: Home) -> None:
     log = home.log
     segment = log.segments[1]
     early, late = segment.base_offset, segment.end_offset - 6
-    with flipped(segment.file.path, segment.position_of(early) + 70):
-        with changed(segment.file.path, segment.position_of(late), bytes(HEADER_BYTES)):
+    with flipped(segment.file.path, segment.place_of(early)[0] + 70):
+        with changed(segment.file.path, segment.place_of(late)[0], bytes(HEADER_BYTES)):
             with pytest.raises(CorruptLog) as told:
                 Served().locate(log, late, 64 * KIB, -1)
     assert told.value.offset == late
@@ -218,8 +218,8 @@ def test_behind_an_indexed_batch_without_a_header_only_what_is_near_is_looked_at
     segment = log.segments[1]
     early, asked = segment.base_offset, segment.end_offset - 1
     indexed = segment.indexed(asked)
-    assert indexed > segment.position_of(early + 3)
-    with flipped(segment.file.path, segment.position_of(early) + 70):
+    assert indexed > segment.place_of(early + 3)[0]
+    with flipped(segment.file.path, segment.place_of(early)[0] + 70):
         with changed(segment.file.path, indexed, bytes(HEADER_BYTES)):
             with pytest.raises(CorruptLog) as told:
                 Served().locate(log, asked, 64 * KIB, -1)

@@ -57,7 +57,7 @@ def node(tmp_path: Path) -> Iterator[DamagedNode]:
     home = Home(tmp_path / "1")
     log = home.open()
     fill(log, 6)
-    flip(log.active.file.path, log.active.position_of(3) + 100)
+    flip(log.active.file.path, log.active.place_of(3)[0] + 100)
     yield DamagedNode(log)
     home.kill()
 
@@ -127,7 +127,7 @@ def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode, at: int) -> Non
     """Each answer to it was empty, as at the end of the log, and no event told of the damage."""
     leader = PartitionLeader(node)  # type: ignore[arg-type]
     log = node.log
-    whole, sound = log.active.position, log.active.position_of(3)
+    whole, sound = log.active.position, log.active.place_of(3)[0]
     flip(log.active.file.path, sound + 100)  # whole again
     flip(log.active.file.path, sound + at)
     assert len(leader.read(0, whole)) == sound, "what is sound before it"
@@ -143,8 +143,8 @@ def test_a_consumer_gets_no_record_for_another(node: DamagedNode) -> None:
     leader = PartitionLeader(node)  # type: ignore[arg-type]
     node.core.committed_offset = node.log.end_offset
     log = node.log
-    flip(log.active.file.path, log.active.position_of(3) + 100)  # whole again
-    places = [log.active.position_of(offset) for offset in range(log.end_offset)]
+    flip(log.active.file.path, log.active.place_of(3)[0] + 100)  # whole again
+    places = [log.active.place_of(offset)[0] for offset in range(log.end_offset)]
     flip(log.active.file.path, places[2] + 7)
     for offset, place in enumerate(places):
         if offset == 2:
@@ -161,7 +161,7 @@ def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> N
     leader = PartitionLeader(node)  # type: ignore[arg-type]
     node.core.committed_offset = node.log.end_offset
     log = node.log
-    flip(log.active.file.path, log.active.position_of(3) + 100)  # whole again
+    flip(log.active.file.path, log.active.place_of(3)[0] + 100)  # whole again
     node.core.epoch_start_offset = 0
     sound = found(leader.offset_at(TIMESTAMP, 7, True))
     assert sound == (ErrorCode.NONE, (0, TIMESTAMP, 1))
@@ -174,7 +174,7 @@ def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> N
     node.core.committed_offset = log.end_offset
     assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[1][0] == 6
     if at == 16:  # on the way from where the index leads
-        flip(log.active.file.path, log.active.position_of(5) + at)
+        flip(log.active.file.path, log.active.place_of(5)[0] + at)
         assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[0] == ErrorCode.CORRUPT_MESSAGE
 
 
@@ -215,7 +215,7 @@ def damage(quorum: SimulatedQuorum[Any], id: int, offset: int, at: int, bits: in
     file = quorum._machine(id).disk.paged_file(segment.file.path)
     for bit in range(8):
         if bits >> bit & 1:
-            file.flip(segment.position_of(offset) + at, bit)
+            file.flip(segment.place_of(offset)[0] + at, bit)
 
 
 def test_damage_that_is_not_committed_wedges_no_quorum() -> None:

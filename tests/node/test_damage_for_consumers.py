@@ -22,7 +22,7 @@ def test_damage_is_no_end_of_the_log(asked: Asked) -> None:
     asked.commit()
     log = asked.it.node.log
     asked.it.node.disk_space.damage.giving_way.at_ms = 1 << 60  # it goes on leading
-    flip(log.active.file.path, log.active.position_of(BASE + 2) + 7)
+    flip(log.active.file.path, log.active.place_of(BASE + 2)[0] + 7)
     assert b"1" in bytes(asked.fetch(BASE).records)
     one = asked.fetch(BASE + 2)
     kind = FetchRequest

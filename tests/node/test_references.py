@@ -290,7 +290,7 @@ def damage(log: Any, at: int, number: int = 0) -> int:
     """Change a byte of a batch of a segment that has rolled; return the batch's offset."""
     segment = log.segments[1]
     offset: int = segment.base_offset + number
-    at += segment.position_of(offset)
+    at += segment.place_of(offset)[0]
     flip(segment.file.path, at)
     return offset
 

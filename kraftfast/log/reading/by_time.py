@@ -70,7 +70,7 @@ def at_max_timestamp(log: Log, end_offset: int) -> Search:
     if place < 0:
         return None
     segment = log.segment_of(place)
-    batch = checked_batch(log, segment, segment.position_of(place), place)
+    batch = checked_batch(log, segment, segment.place_of(place)[0], place)
     record = batch.first_from(largest, log.log_start_offset)
     epoch = batch.leader_epoch
     yield cost_of(batch)
