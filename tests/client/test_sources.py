@@ -94,10 +94,10 @@ def test_a_source_that_begins_later_all_at_once(replicas: tuple[Shown, Shown, An
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_another_source_is_read_where_one_ended_and_its_directory_is_gone(
+def test_another_source_is_read_where_the_directory_of_one_is_gone(
     runs: bool, replicas: tuple[Shown, Shown, Any]
 ) -> None:
-    """Its disk is being replaced, say. One that runs must have a directory that can be read."""
+    """Its disk is being replaced, say."""
     whole, _, directories = replicas
     with Consumer(directories, LATER) as consumer:
         whole.leads, whole.runs = True, True
@@ -105,12 +105,21 @@ def test_another_source_is_read_where_one_ended_and_its_directory_is_gone(
         whole.runs = runs
         path = Path(whole.log_path)
         gone = path.rename(path.with_name("gone"))
-        if runs:
-            with pytest.raises(StorageError, match="cannot list"):
-                list(consumer)
-        else:
+        if not runs:
             whole.replicas.pop(str(path.parent))
-            assert [record.offset for record in consumer] == list(range(LATER, END))
+        assert [record.offset for record in consumer] == list(range(LATER, END))
+        gone.rename(path)
+
+
+def test_one_that_alone_has_the_record_must_have_a_directory_that_can_be_read(
+    replicas: tuple[Shown, Shown, Any],
+) -> None:
+    whole, _, directories = replicas
+    with Consumer(directories, LATER - 1) as consumer:
+        path = Path(whole.log_path)
+        gone = path.rename(path.with_name("gone"))
+        with pytest.raises(StorageError, match="cannot list"):
+            list(consumer)
         gone.rename(path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kraftfast.core.events import TransferRequested
 from kraftfast.core.messages import ReadBarrierResponse
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.node.failures import Unanswered
 from kraftfast.node.tcp.partition_leader import PartitionLeader
 from kraftfast.node.tcp.producer_ids import Granted
@@ -280,6 +280,16 @@ def every_barrier_is_refused(scene: Scene) -> None:
 @plant("L2: a consumer gets nothing at {} of {}")
 def consumer_gets_nothing(scene: Scene) -> None:
     scene.patch.setattr(PartitionLeader, "read", lambda self, *words: b"")
+    scene.world.consumers.append(Consumer(scene.world))
+    scene.quorum.finish()
+
+
+@plant("L5: {} finds damage where none is")
+def sound_log_is_called_damaged(scene: Scene) -> None:
+    def damaged(self: PartitionLeader, *_words: Any) -> bytes:
+        raise CorruptLog("a sound log is damaged")
+
+    scene.patch.setattr(PartitionLeader, "read", damaged)
     scene.world.consumers.append(Consumer(scene.world))
     scene.quorum.finish()
 

@@ -26,7 +26,7 @@ def of_kind(quorum: Quorum, kind: type[Reading]) -> list[Any]:
 
 @pytest.fixture
 def quorum() -> Iterator[Quorum]:
-    made = Quorum(3, transport="ring", append_every_ms=10.0, **READERS)
+    made = Quorum(5, transport="ring", append_every_ms=10.0, **READERS)
     begun(made)
     yield made
     made.world.close()

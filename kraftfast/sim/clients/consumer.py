@@ -125,7 +125,7 @@ class Consumer:
         try:
             data = door.read(self.position, self.world.random.choice((1, 20_000)))
         except CorruptLog:
-            require(process.machine.rotten, f"{process.id} finds damage where there is none")
+            require(process.machine.rotten, f"L5: {process.id} finds damage where none is")
             self.world.count("damage found for a consumer")
             return  # another one is to lead
         for batch in checked(data, process):
