@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until-failure", action="store_true", help="end at the first failure")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run on N processes")
     parser.add_argument(
-        "--short", action="store_true", help="cut each run down to a third of a second"
+        "--short", action="store_true", help="cut each run down to about half a second"
     )
     parser.add_argument("--trace", action="store_true", help="one line an event: fact -> action")
     parser.add_argument("--json", action="store_true", help="one JSON object a seed")

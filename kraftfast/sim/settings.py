@@ -240,7 +240,7 @@ class Settings:
         """Return the settings that a seed stands for (swarm testing: each run has its own mixture).
 
         ``reach``: with what is drawn apart, too; without, a seed is the run it was before.
-        ``short``: cut it down to a run of a third of a second, without a plan (those need time).
+        ``short``: cut it down to about half a second of one core, without a plan (those need time).
         """
         random = Random(seed * 2 + 1)
         share = random.choice((0.3, 0.5, 0.8))

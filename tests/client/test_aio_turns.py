@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -292,6 +293,26 @@ def test_a_close_does_not_wait_for_a_larger_ring_that_nobody_gives(quorum: Scrip
             await large
 
     run(quorum, body)
+
+
+def test_a_larger_ring_that_no_append_waits_for_fails_in_silence(quorum: ScriptedQuorum) -> None:
+    """asyncio printed a traceback of a task that nobody awaits: that append was cancelled."""
+    said: list[Any] = []
+
+    async def body(producer: AsyncProducer) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: said.append(context))
+        await producer.append_wait(b"first")
+        quorum.reachable, quorum.problem = False, NoQuorum("no replica runs")
+        large = asyncio.create_task(producer.append_wait(b"v" * 60_000, timeout=25))
+        await asyncio.sleep(0.1)
+        large.cancel()
+        await asyncio.wait((large,))
+        await producer.close(timeout=0.1)
+        gc.collect()  # a task says so at its end
+
+    run(quorum, body)
+    assert said == []
 
 
 def test_an_append_waits_no_longer_for_a_larger_ring_than_it_may(quorum: ScriptedQuorum) -> None:

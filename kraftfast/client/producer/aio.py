@@ -211,6 +211,8 @@ class AsyncProducer(forks.Unique):
         while self._exchange is not None:  # of an append that was cancelled
             await self._wait_room(deadline, False)
         self._exchange = self._loop.create_task(self._exchange_sender(record_bytes, deadline))
+        # Cancelled, nothing awaits it: asyncio would print what it fails with.
+        self._exchange.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._exchange)
 
     async def _exchange_sender(self, record_bytes: int, deadline: float) -> None:
