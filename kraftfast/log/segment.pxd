@@ -116,7 +116,7 @@ cdef class Segment:
     cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept
     cdef int64_t find(self, int64_t offset) except -2
     cdef Py_ssize_t entry_before(self, int64_t offset) noexcept
-    cpdef uint64_t indexed(self, int64_t offset) noexcept
-    cpdef int64_t indexed_base(self, int64_t offset) noexcept
+    cdef uint64_t indexed(self, int64_t offset) noexcept
+    cdef int64_t indexed_base(self, int64_t offset) noexcept
     cpdef uint64_t generation(self)
     cdef int add_times(self) except -1

@@ -268,12 +268,12 @@ cdef class Segment:
                 high = middle
         return low - 1
 
-    cpdef uint64_t indexed(self, int64_t offset) noexcept:
+    cdef uint64_t indexed(self, int64_t offset) noexcept:
         """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
         cdef Py_ssize_t entry = self.entry_before(offset)
         return self.index[entry].position if entry >= 0 else 0
 
-    cpdef int64_t indexed_base(self, int64_t offset) noexcept:
+    cdef int64_t indexed_base(self, int64_t offset) noexcept:
         """Return the base offset of the batch at ``indexed(offset)``: no CRC covers its own (D10).
 
         It is known by its last one, which the index has; that one itself without a sound header.
@@ -287,6 +287,10 @@ cdef class Segment:
         if kf_batch_parse(self.file.base + position, self.position - position, &h):
             h.record_count = 1
         return self.base_offset + self.index[entry].relative_offset + 1 - h.record_count
+
+    def indexed_place(self, int64_t offset) -> tuple:
+        """Return (``indexed(offset)``, ``indexed_base(offset)``)."""
+        return self.indexed(offset), self.indexed_base(offset)
 
     cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2:
         """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment.

@@ -217,7 +217,7 @@ def test_behind_an_indexed_batch_without_a_header_only_what_is_near_is_looked_at
     log = home.log
     segment = log.segments[1]
     early, asked = segment.base_offset, segment.end_offset - 1
-    indexed = segment.indexed(asked)
+    indexed = segment.indexed_place(asked)[0]
     assert indexed > segment.place_of(early + 3)[0]
     with flipped(segment.file.path, segment.place_of(early)[0] + 70):
         with changed(segment.file.path, indexed, bytes(HEADER_BYTES)):

@@ -305,7 +305,7 @@ def test_a_follower_copies_behind_what_is_damaged() -> None:
         quorum.append_wait(bytes(6000))
     quorum.advance(1000)
     segment, end_offset = process.log.active, process.log.end_offset
-    position = segment.indexed(end_offset)
+    position = segment.indexed_place(end_offset)[0]
     assert 0 < position + 16 < segment.position // 4096 * 4096
     quorum._machine(3).disk.paged_file(segment.file.path).flip(position + 16, 1)
     hand_over(quorum, 2)

@@ -61,8 +61,7 @@ class Served:
 
 def raise_damage(log: Log, segment: Segment, offset: int) -> NoReturn:
     """Raise CorruptLog for a segment in which no batch holds an ``offset`` of it."""
-    position = segment.indexed(offset)  # all before it may be a gigabyte
-    base_offset = segment.indexed_base(offset)
+    position, base_offset = segment.indexed_place(offset)  # all before it may be a gigabyte
     check_batches(log, segment, position, segment.position - position, base_offset)
     path = segment.file.path
     raise CorruptLog(f"{path} is damaged: no batch holds offset {offset}", path, position, offset)
