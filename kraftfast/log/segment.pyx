@@ -322,9 +322,9 @@ cdef class Segment:
         """Do as :meth:`seek` where a header on the way is damaged, for an offset at which a batch
         begins, or the index has one; ``position`` if it is not found.
 
-        Else whoever needs that batch, and no more, could not have it from here (L5). From it on
-        batches must follow each other up to where the index has the next one, or to the end. One
-        that stands in a record of the damaged batch does not: the one at ``offset`` comes behind.
+        A follower that lacks only that batch must be able to fetch it here (L5). It is believed if
+        batches follow each other from it up to the next one of the index, or to the end. A batch
+        inside a record of the damaged one fails this: the one at ``offset`` comes behind it.
         """
         cdef Py_ssize_t entry = self.entry_before(offset)
         cdef uint64_t at = self.index[entry].position if entry >= 0 else 0, end = self.position

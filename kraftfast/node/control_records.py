@@ -61,7 +61,7 @@ def began_at(log: Log) -> Began:
 def fetched_written(
     log: Log, began: Began, rejected: bool, controls: VoterControls
 ) -> FetchedWritten:
-    """Return what the core is told of a copy."""
+    """Return the event that tells the core what was copied."""
     epochs = tuple(entry for entry in log.epochs if entry[1] >= began.offset)
     size = log.bytes_appended - began.bytes
     return FetchedWritten(log.end_offset, size, epochs, rejected, controls)

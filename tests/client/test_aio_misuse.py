@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.host import HOST
 from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.loop_threads import in_thread
 from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import LocalError
 from kraftfast.quorum import LocalQuorum
@@ -139,3 +142,14 @@ def test_a_second_close_may_come_from_another_loop(scripted: ScriptedQuorum) -> 
     producer = first.run_until_complete(make())
     asyncio.run(producer.close())
     first.close()
+
+
+def test_whatever_ends_a_thread_is_told_to_what_awaits_it() -> None:
+    """Else it would wait for ever."""
+
+    async def body() -> None:
+        with pytest.raises(SystemExit):
+            async with asyncio.timeout(5):
+                await in_thread(HOST, sys.exit, 3)
+
+    asyncio.run(body())

@@ -296,7 +296,7 @@ def test_a_close_does_not_wait_for_a_larger_ring_that_nobody_gives(quorum: Scrip
 
 
 def test_a_larger_ring_that_no_append_waits_for_fails_in_silence(quorum: ScriptedQuorum) -> None:
-    """asyncio printed a traceback of a task that nobody awaits: that append was cancelled."""
+    """asyncio printed a traceback of a task that nothing awaits: that append was cancelled."""
     said: list[Any] = []
 
     async def body(producer: AsyncProducer) -> None:

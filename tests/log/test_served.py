@@ -51,6 +51,14 @@ def offsets(log: Any) -> range:
     return range(log.log_start_offset, log.end_offset, 3)
 
 
+def neighbours(log: Any) -> Iterator[tuple[Any, int, int]]:
+    """Segment, and the offsets of a batch in it and of the next one, if that is there, too."""
+    for offset in offsets(log)[:-1]:
+        segment = log.segment_of(offset)
+        if log.segment_of(offset + 3) is segment:
+            yield segment, offset, offset + 3
+
+
 def test_what_is_asked_for_again_is_sent_again(home: Home) -> None:
     log = home.log
     assert len(log.segments) > 2 and len(log.epochs) == 4
@@ -129,13 +137,10 @@ def test_what_lies_outside_the_crc_is_checked_before_it_is_sent(home: Home, name
 @pytest.mark.parametrize("bit", [1, 2, 4])
 def test_a_batch_with_another_offset_stands_for_no_other(home: Home, bit: int) -> None:
     """With a higher offset it seems to hold those of the next one, for which it was sent for ever:
-    a follower rejected it, and nothing told of damage (L5).
+    a follower rejected it, and no event reported the damage (L5).
     """
     log = home.log
-    for damaged in offsets(log)[:-1]:
-        segment, asked = log.segment_of(damaged), damaged + 3
-        if log.segment_of(asked) is not segment:
-            continue
+    for segment, damaged, asked in neighbours(log):
         position, sound = segment.place_of(damaged)[0], segment.place_of(asked)[0]
         with changed(segment.file.path, position + 7, bytes([(damaged ^ bit) & 255])):
             served = Served()
@@ -152,10 +157,7 @@ def test_a_batch_with_another_offset_stands_for_no_other(home: Home, bit: int) -
 def test_what_is_sound_behind_damage_is_sent(home: Home, at: int | str) -> None:
     """L5: another log has what is damaged, and is damaged elsewhere: between them they have all."""
     log = home.log
-    for damaged in offsets(log)[:-1]:
-        segment, asked = log.segment_of(damaged), damaged + 3
-        if log.segment_of(asked) is not segment:
-            continue
+    for segment, damaged, asked in neighbours(log):
         position, sound = segment.place_of(damaged)[0], segment.place_of(asked)[0]
         before = bytes(segment.file.view(position, position + HEADER_BYTES))
         data = bytes(HEADER_BYTES)

@@ -301,7 +301,7 @@ def test_a_follower_copies_behind_what_is_damaged() -> None:
     quorum: SimulatedQuorum[Any] = simulated(seed=1)
     hand_over(quorum, 1)
     process = quorum._process(3)
-    for _ in range(5):  # only the page to which a log appends is written anew
+    for _ in range(5):  # the page that is appended to is written again: damage there goes
         quorum.append_wait(bytes(6000))
     quorum.advance(1000)
     segment, end_offset = process.log.active, process.log.end_offset

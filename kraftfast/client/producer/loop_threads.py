@@ -37,7 +37,7 @@ async def in_thread(host: Host, call: Callable[..., T], *arguments: Any, **named
         value: Any
         try:
             value = call(*arguments, **named)
-        except Exception as error:  # noqa: BLE001 - what awaits the call gets it
+        except (Exception, SystemExit) as error:  # what awaits the call gets it
             resolve, value = future.set_exception, error
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, resolve, value)
