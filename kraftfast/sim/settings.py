@@ -169,7 +169,8 @@ class Settings:
     answer_ms: int = 3_000
     """How long one with a name waits to be told how far it came, and then asks again."""
     silence_ms: int = 2_000
-    """How long one that tries again waits for an answer before it does."""
+    producer_backoff_ms: int = 40
+    """How long one that tries again waits for an answer, and then at most before it does."""
     filling: int = 0
     """How many others have records that look like a page of the log."""
     consumers: int = 0
@@ -220,9 +221,8 @@ class Settings:
     """``machine``: a state machine makes them; ``own``: one that the world is given (``applier``)
     may; ``trim``: none, and the log forgets; else none."""
     snapshot_bytes: int = 10_000
-    """So much of the log makes another snapshot due."""
     state_bytes: int = 2_000
-    """About how large a snapshot is."""
+    """So much of the log makes another snapshot due, and about how large one is."""
     fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     retention_bytes: int = -1
     retention_ms: int = -1
@@ -456,8 +456,8 @@ def _async_of_seed(seed: int) -> dict[str, Any]:
 
 def _is_supervised(seed: int) -> bool:
     """Return whether a supervisor as it is starts the processes of this run."""
-    share = 0.25 if seed >= OPERATED_FROM else 0.08
-    return seed >= LOCAL_CLIENTS_FROM and Random(seed * 2 + 1 + (1 << 50)).random() < share
+    share = 0.25 if seed >= OPERATED_FROM else 0.08 if seed >= LOCAL_CLIENTS_FROM else 0.0
+    return Random(seed * 2 + 1 + (1 << 50)).random() < share
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:

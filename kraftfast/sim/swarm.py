@@ -39,7 +39,8 @@ CLIENTS = (
 )
 """Fields of the settings: the clients of production code, and strangers. Each adds about a fifth to
 the time of a run without them."""
-AT_A_TIME = (1, 2, 2, 3)
+AT_A_TIME, FEWER_AT_A_TIME = (1, 2, 2, 3), (1, 1, 1, 2)
+"""How many of them run at a time; in the latest seeds fewer do."""
 PRODUCERS, APPEND_EVERY_MS = (1, 2, 2, 3), (8.0, 16.0, 30.0)
 """Fewer producers, and the least time between appends: appends are a third of all events."""
 SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
@@ -50,6 +51,14 @@ CHAOS_MS, SUPERVISED_MS = (300, 300, 300, 800), (600, 600, 600, 1_400)
 long ones. Where workers are started, that takes some of it."""
 FAULTS_MIN = 4
 """How many faults there are at least, on average."""
+SUPERVISED_KEPT = 0.5
+"""How many of the runs with a supervisor keep it: they take twice the time of others."""
+IDLE_MS = (100, 100, 100, 500)
+"""How long a quorum at rest is watched."""
+SMALLER = 0.6
+"""How many of the runs with more than three voters or one observer have no more than that."""
+PRODUCER_BACKOFF_MS = 160
+"""How long producers wait at most before they try again: most attempts find no leader."""
 
 
 def thinned(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +78,8 @@ def swarmed(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
         return {}
     random = Random(seed * 2 + 1 + (1 << 63))
     drawn = [kind for kind in CLIENTS if chosen[kind] and _is_there(kind, chosen)]
-    kept = random.sample(drawn, min(len(drawn), random.choice(AT_A_TIME)))
+    at_a_time = random.choice(AT_A_TIME if seed < SHORTER_FROM else FEWER_AT_A_TIME)
+    kept = random.sample(drawn, min(len(drawn), at_a_time))
     left = {kind: type(chosen[kind])() for kind in CLIENTS if kind not in kept}
     fewer: dict[str, Any] = {
         "producers": random.choice(PRODUCERS),
@@ -77,12 +87,20 @@ def swarmed(seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
         "answer_ms": ANSWER_MS,
         "stuck_ms": STUCK_MS,
     }
-    if chosen["supervised"]:
+    supervised = chosen["supervised"]
+    if supervised:
         fewer["chaos_ms"] = SUPERVISED_CHAOS_MS
     if seed >= SHORTER_FROM:
-        chaos_ms = random.choice(SUPERVISED_MS if chosen["supervised"] else CHAOS_MS)
+        supervised = supervised and random.random() < SUPERVISED_KEPT
+        chaos_ms = random.choice(SUPERVISED_MS if supervised else CHAOS_MS)
+        fewer["supervised"] = supervised
         fewer["chaos_ms"] = chaos_ms
         fewer["fault_every_ms"] = min(chosen["fault_every_ms"], chaos_ms / FAULTS_MIN)
+        fewer["idle_ms"] = random.choice(IDLE_MS)
+        fewer["producer_backoff_ms"] = PRODUCER_BACKOFF_MS
+        if random.random() < SMALLER:
+            fewer["voters"] = min(chosen["voters"], 3)
+            fewer["observers"] = min(chosen["observers"], 1)
     return left | fewer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kraftfast.sim.clients.program import Program, SimLock
 from kraftfast.sim.clients.remote_clients import RemoteNamed, RemoteReader
 from kraftfast.sim.machines.tcp import Stream
+from kraftfast.sim.swarm import SHORTER_FROM
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun
 
@@ -171,6 +173,23 @@ def test_bytes_arrive_in_order_and_no_more_than_there_is_room_for(quorum: Quorum
         got += read(asked)
         assert sent - len(got) <= asker.room
     assert got == data
+
+
+def test_a_full_socket_is_writable_once_a_third_of_its_buffer_is_free(quorum: Quorum) -> None:
+    """As on Linux, in the latest seeds: a writer is not woken for each byte that is read."""
+    quorum.world.seed = SHORTER_FROM
+    asker, asked = connected(quorum)
+    with pytest.raises(BlockingIOError):
+        while True:
+            asker.sendmsg([bytes(asker.room)])
+    free, told = 0, []
+    while free < asker.room // 2:
+        quorum.world.run(2_000)
+        free += asked.recv_into(bytearray(asker.room // 50))
+        quorum.world.run(2_000)
+        told.append((free, bool(asker.readiness() & select.EPOLLOUT)))
+    assert {writable for free, writable in told if free < asker.room // 3} == {False}
+    assert {writable for free, writable in told if free >= asker.room // 3} == {True}
 
 
 def test_what_is_cut_off_waits(quorum: Quorum) -> None:

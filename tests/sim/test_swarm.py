@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kraftfast.sim.clients import supervising
 from kraftfast.sim.settings import Settings
-from kraftfast.sim.swarm import AT_A_TIME, CHAOS_MS, CLIENTS, SHORTER_FROM, SWARM_FROM
+from kraftfast.sim.swarm import (
+    AT_A_TIME,
+    CHAOS_MS,
+    CLIENTS,
+    FEWER_AT_A_TIME,
+    SHORTER_FROM,
+    SWARM_FROM,
+)
 from kraftfast.sim.world import run_seed
 from tests.sim.steps import begun, dynamic
 
@@ -42,6 +50,33 @@ def test_most_of_the_latest_seeds_are_shorter_and_none_is_without_faults() -> No
     assert sum(each.chaos_ms == min(CHAOS_MS) for each in alone) > 0.6 * len(alone)
     assert all(each.fault_every_ms <= each.chaos_ms / 4 for each in found)
     assert {each.chaos_ms for each in found if each.supervised} == {600, 1_400}
+
+
+def test_most_of_the_latest_seeds_have_less_of_what_takes_long_and_some_have_all_of_it() -> None:
+    seeds = range(SHORTER_FROM, SHORTER_FROM + 400)
+    found = [Settings.of_seed(each, short=True) for each in seeds]
+    drawn = [Settings.of_seed(each, reach=False, short=True) for each in seeds]
+    assert 0.05 < sum(each.supervised for each in found) / len(found) < 0.2
+    assert {each.idle_ms for each in found} == {100, 500}
+    large = [each for each, all in zip(found, drawn) if all.voters > 3 or all.observers > 1]
+    small = [each for each in large if each.voters <= 3 and each.observers <= 1]
+    assert 0.4 < len(small) / len(large) < 0.8
+    assert set().union(*map(kinds, found)) == set(CLIENTS), "few at a time, and all in some"
+    assert max(len(kinds(each)) for each in found) == max(FEWER_AT_A_TIME)
+
+
+def test_a_program_makes_another_quorum_beside_its_own_and_not_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the simulator: it waited 10 s for a lock first, and all faults struck nothing."""
+    monkeypatch.setattr(supervising, "MAKES", 1.0)
+    seeds = range(SHORTER_FROM, SHORTER_FROM + 100)
+    chosen = {each: Settings.of_seed(each, short=True, settle_ms=100) for each in seeds}
+    for seed in [each for each in seeds if chosen[each].supervised][:6]:
+        lines: list[str] = []
+        run_seed(seed, chosen[seed], lines.append)
+        healed = next(n for n, line in enumerate(lines) if "the world heals" in line)
+        assert any("starts at" in line for line in lines[:healed]), f"{seed} strikes nothing"
 
 
 def test_what_is_asked_for_comes_before_what_is_drawn() -> None:

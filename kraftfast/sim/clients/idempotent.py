@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX = 5
 PENDING_MAX = 20
 PRODUCER_ID = 1_000
-RETRY_MS = 40
 
 
 class Batch:
@@ -140,7 +139,8 @@ class IdempotentProducer(Producer):
         self.sent = 0
         if not self._due:
             self._due = True
-            self.world.later(self.world.random.randint(1, RETRY_MS) * 1000, self._again_now)
+            most_ms = self.world.settings.producer_backoff_ms
+            self.world.later(self.world.random.randint(1, most_ms) * 1000, self._again_now)
 
     def _again_now(self) -> None:
         self._due = False

@@ -35,6 +35,7 @@ from kraftfast.sim.machines.quorum_disk import QUORUM, MadeDisk, QuorumDisk, Sim
 from kraftfast.sim.machines.threads import GreenletExit
 from kraftfast.sim.machines.workers import WorkerProcess, pair, spawn
 from kraftfast.sim.require import expect, require
+from kraftfast.sim.swarm import SHORTER_FROM
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
@@ -50,12 +51,9 @@ ASKED = (
     "leader", "barrier", "describe", "identity", "read", "adopt", "produce", "refused", "plan",
 )  # fmt: skip
 READ_MAX = 20
-MAKES = 0.3
-"""How likely a program makes another quorum first."""
-ACTS = 0.7
-"""How often its user does something to the replicas, and does not ask them."""
-LOSES_POWER = 0.3
-"""How likely the disk of ``quorum.json`` loses what was not flushed when the program dies."""
+MAKES, ACTS, LOSES_POWER = 0.3, 0.7, 0.3
+"""How likely a program makes another quorum, its user does something to the replicas and does not
+ask them, and the disk of ``quorum.json`` loses what was not flushed when the program dies."""
 ACT_EVERY_S, CALM_EVERY_S = 0.1, 0.5
 STOPPED_S_MAX = 0.5
 DIES, DIES_US_MAX = 0.5, 1_500_000
@@ -308,7 +306,8 @@ class Supervising(Program):
 
     def _live(self) -> None:
         if self.running and self.random.random() < MAKES:
-            self._make()
+            beside = self.world.seed >= SHORTER_FROM  # it may wait 10 s for a lock
+            self.run(self._make) if beside else self._make()
         while not self.closed:
             try:
                 self._supervise()

@@ -18,6 +18,7 @@ from kraftfast.errors import CorruptBatch
 from kraftfast.limits import BATCH_HEADER_BYTES
 from kraftfast.record.batch import check_batch
 from kraftfast.sim.machines.files import File, Files
+from kraftfast.sim.swarm import SHORTER_FROM
 
 if TYPE_CHECKING:
     from kraftfast.sim.world import World
@@ -26,6 +27,9 @@ FIN = b""
 """Goes behind the last bytes of a stream."""
 BUFFERS = (4_096, 65_536, 65_536, 1_000_000)
 """What one direction of a connection holds that was not read, bytes."""
+WRITABLE_SHARE = 3
+"""A socket is writable once a third of its buffer is free, as on Linux: ``sk_stream_is_writeable``.
+In earlier seeds it is once a byte is free."""
 RESEND_US = 10_000, 250_000
 """A segment that is lost comes so much later."""
 CUT_US_MIN, CUT_US_MAX = 5_000, 200_000
@@ -94,6 +98,8 @@ class Tcp:
             other.state, other.peer = "open", stream
             stream.peer = other
             other.room = stream.room = world.random.choice(BUFFERS)
+            if world.seed >= SHORTER_FROM:
+                other.writable = stream.writable = other.room // WRITABLE_SHARE
             listener.backlog.append(other)
             listener.changed()
             world.later(self._delay_us(), self._connected, stream)
@@ -181,7 +187,7 @@ class Tcp:
             return
         if self.is_lost(stream.files.host, sender.files.host):
             self.world.later(CUT_US_MAX, self.took, stream, count)
-        elif sender.unread >= sender.room:
+        elif sender.room - sender.unread < sender.writable:
             self.world.later(self._delay_us(), sender.relieve, count)
         else:
             sender.unread -= count
@@ -192,7 +198,8 @@ class Stream(File):
 
     # state: new, listening, connecting, open or ended (by an error). peer: the other end.
     # inbox: what arrived and was not read. at_end: nothing comes behind it. error: an errno that
-    # nobody was told yet. room: of the buffer that it sends into; unread: how much of it is full.
+    # nobody was told yet. room: of the buffer that it sends into; unread: how much of it is full;
+    # writable: how much must be free for epoll to say so.
     # flight: segments on their way; due_us, sent_us: of the last. held: those that a cut keeps
     # back. backlog: connections that are not accepted yet. place: where it listens.
 
@@ -204,7 +211,7 @@ class Stream(File):
         self.inbox = bytearray()
         self.at_end = False
         self.error = self.unread = self.due_us = 0
-        self.room = BUFFERS[0]
+        self.room, self.writable = BUFFERS[0], 1
         self.sent_us = -1
         self.flight: deque[bytes] = deque()
         self.held: list[bytes] = []
@@ -225,7 +232,7 @@ class Stream(File):
             )
         if self.state != "open":
             return 0
-        events = select.EPOLLOUT if self.unread < self.room else 0
+        events = select.EPOLLOUT if self.room - self.unread >= self.writable else 0
         if self.inbox or self.at_end:
             events |= select.EPOLLIN
         return events | (select.EPOLLRDHUP if self.at_end else 0)
