@@ -21,7 +21,7 @@ AIMED = {
 
 @pytest.mark.parametrize("fault", AIMED)
 def test_a_fault_meets_its_moment(fault: str) -> None:
-    quorum = Quorum(7, transport="ring", flush="deferred", append_every_ms=8.0)
+    quorum = Quorum(3, transport="ring", flush="deferred", append_every_ms=8.0)
     begun(quorum)
     nemesis, counts = quorum.world.nemesis, quorum.world.counts
     for _ in range(40):

@@ -257,7 +257,7 @@ def test_a_leader_that_was_cut_off_ends_when_it_cuts(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it is killed then, loses power, or comes back to bytes that have changed."""
-    quorum = Quorum(2, voters=3, transport="ring", append_every_ms=4.0)
+    quorum = Quorum(4, voters=3, transport="ring", append_every_ms=4.0)
     begun(quorum)
     nemesis, counts = quorum.world.nemesis, quorum.world.counts
     end = nemesis._end_after_cut

@@ -31,6 +31,7 @@ from kraftfast.sim.settings import (
     REACHING,
 )
 from kraftfast.sim.swarm import THINNED_FROM
+from tests.sim.sweeps import check_none_failed, check_not_idle, sweep
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (442, 499, 657, 661, 675, *range(545, 565), *range(579, 599))
@@ -78,34 +79,23 @@ change of the core makes other runs of the same seeds."""
 
 @pytest.fixture(scope="module")
 def results() -> list[dict[str, Any]]:
-    found = run_on_workers(iter(SEEDS), float("inf"), os.cpu_count() or 1, False)
-    return sorted(found, key=lambda result: result["seed"])
+    return sweep(SEEDS, short=False)
 
 
 def test_nothing_is_violated(results: list[dict[str, Any]]) -> None:
-    failed = [
-        f"python -m kraftfast.sim --seed {result['seed']} --trace  # {result['violation']}"
-        for result in results
-        if not result["ok"]
-    ]
-    assert not failed
+    check_none_failed(results)
 
 
 def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
-    total: Counter[str] = Counter()
-    for result in results:
-        total.update(result["counts"])
-    idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
-    assert not idle, f"too little of these; all there was: {total}"
     strikes = (*FAULTS, *AIMED, *REACHING, *CHANGES, *MISTAKES, *CONFIGURED)
-    assert all(total[each] for each in strikes), "every fault strikes"
+    check_not_idle(results, AT_LEAST, strikes)
 
 
 def test_clients_on_the_host_of_the_replicas() -> None:
     """Only later seeds have them: those before are the runs that they were."""
     seeds = range(LOCAL_CLIENTS_FROM, LOCAL_CLIENTS_FROM + 16)
     assert not any(Settings.of_seed(seed - 10).local_producers for seed in range(10, 1_000))
-    found = run_on_workers(iter(seeds), float("inf"), os.cpu_count() or 1, True)
+    found = sweep(seeds, short=True)
     total: Counter[str] = Counter()
     for result in found:
         assert result["ok"], f"--seed {result['seed']} --short: {result['violation']}"

@@ -12,7 +12,6 @@ from kraftfast.sim.clients.recovering import look
 from kraftfast.sim.faults.trimming import check_trimmed, trim
 from kraftfast.sim.machines.disk import Crash
 from kraftfast.sim.settings import OPERATED_FROM, Settings
-from kraftfast.sim.world import run_seed
 from tests.sim.kit import PATH, Home, NothingIsLeft, Quorum
 from tests.sim.steps import BESIDE, begun
 from tests.sim.test_recovering import lose_power
@@ -94,15 +93,8 @@ def test_power_may_go_at_any_call_though_not_all_was_flushed() -> None:
     assert crashes > 15
 
 
-def test_seeds_trim_logs_and_lose_power_on_the_way() -> None:
-    """None before does: they stay the runs that they were."""
+def test_logs_are_trimmed_in_later_seeds_alone() -> None:
+    """Those before stay the runs that they were; ``test_short_seeds`` counts what comes of it."""
     assert not any("trim" in Settings.of_seed(each).faults for each in range(44_900, OPERATED_FROM))
-    seeds = range(OPERATED_FROM, OPERATED_FROM + 40)
-    chosen = {each: Settings.of_seed(each, short=True) for each in seeds}
-    found: dict[str, int] = {}
-    for seed in [each for each in seeds if "trim" in chosen[each].faults][:12]:
-        result = run_seed(seed, chosen[seed])
-        assert result["ok"], result["violation"]
-        for what, count in result["counts"].items():
-            found[what] = found.get(what, 0) + count
-    assert found["logs trimmed"] > 3 and found["crashes in a trim"] > 0, found
+    later = range(OPERATED_FROM, OPERATED_FROM + 40)
+    assert any("trim" in Settings.of_seed(each, short=True).faults for each in later)
