@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kraftfast.bench.plan import Plan
-from kraftfast.errors import InputError, KraftfastError, TimedOut
+from kraftfast.errors import InputError, TimedOut
 from kraftfast.log.disk import storage_error
 
 MADE = {".git", ".venv", "build", "dist", "site", "__pycache__"}
@@ -70,7 +70,7 @@ def digest(checkout: Path, environments: Path | None = None) -> str:
 
 def python_of(checkout: Path, folder: Path, tell: Tell) -> str:
     """Return the Python of an environment that has what a checkout holds; built once, in
-    ``folder``. Raises InputError, StorageError, KraftfastError where it does not build, TimedOut.
+    ``folder``. Raises InputError, also where it does not build, StorageError, TimedOut.
     """
     place = folder / digest(checkout, folder)
     python = str(place / "bin" / "python")
@@ -98,7 +98,7 @@ def python_of(checkout: Path, folder: Path, tell: Tell) -> str:
 def _run(command: list[str], checkout: Path, log: Path) -> None:
     """Run a step of the installation; what it wrote is kept in ``log`` if it fails.
 
-    Raises KraftfastError, TimedOut, OSError.
+    Raises InputError, TimedOut, OSError.
     """
     try:
         done = subprocess.run(
@@ -110,7 +110,7 @@ def _run(command: list[str], checkout: Path, log: Path) -> None:
         text = done.stdout + done.stderr
         log.write_text(text[-LOG_CHARACTERS:])
         told = reason(text) or f"exit code {done.returncode}"
-        raise KraftfastError(f"{checkout} cannot be installed: {told} (the rest is in {log})")
+        raise InputError(f"{checkout} cannot be installed: {told} (the rest is in {log})")
 
 
 def reason(text: str) -> str:

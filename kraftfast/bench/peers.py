@@ -248,6 +248,7 @@ def table(asked: dict[str, Any]) -> dict[str, Any]:
             measures.append({"name": f"{name}, {mode}"} | made)
     if asked["kills"]:
         failover = {"command": "failover", "kills": asked["kills"]}
+        failover["durability"] = asked["durability"]
         measures.append({"name": FAILOVER} | failover)
     return {"name": "peers", "repeat": asked["rounds"], "measure": measures}
 

@@ -268,7 +268,9 @@ def run_once(measure: Measure, number: int, directory: str) -> Run:
             _end(process)
     if process.returncode:
         told = (said.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise MeasurementFailed(f"measure {measure.name!r}: {told}", abs(process.returncode))
+        code = process.returncode
+        code = code if code > 0 else 128 - code  # of a signal, as shells say it
+        raise MeasurementFailed(f"measure {measure.name!r}: {told}", code)
     lines = [json.loads(line) for line in out.splitlines()]
     stolen_s = round(machine_stolen_s() - stolen_s, 2)
     return Run(measure.name, number, began_at, round(load, 2), stolen_s, lines)

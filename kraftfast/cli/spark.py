@@ -219,13 +219,16 @@ def latency(
     show_default=True, help="Processes of this machine, Spark's executors, or this process.",
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--out", default="", metavar="DIR", help="Keep rows here, and go on from them.")
+@click.option(
+    "--out", type=options.Place(file_okay=False), metavar="DIR",
+    help="Keep rows here, and go on from them.",
+)  # fmt: skip
 @master
 @memory
 @options.as_json
 def sweep(
     seeds: str | None, bench: str | None, over: Values, repeat: int, directory: str | None,
-    folder: Path | None, backend: str, workers: int, out: str, master: str, memory: str,
+    folder: Path | None, backend: str, workers: int, out: str | None, master: str, memory: str,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Run many seeds of the simulator, or combinations of a benchmark's options: a row each.
@@ -241,8 +244,8 @@ def sweep(
 
     if bool(seeds) == bool(bench):
         raise click.UsageError("give either --seeds or --bench")
-    if seeds and over:
-        raise click.UsageError("--over belongs to --bench")
+    if seeds and (over or repeat != 1 or directory is not None or folder is not None):
+        raise click.UsageError("--over, --repeat, --dir and --results belong to --bench")
     items: list[Any]
     if bench:
         plan, table = plan_of_matrix(bench, over, repeat)
@@ -260,7 +263,7 @@ def sweep(
     hidden = not sys.stderr.isatty()
     with click.progressbar(length=len(items), label="runs", file=sys.stderr, hidden=hidden) as bar:
         rows = run(
-            what, items, backend=backend, out=out, workers=workers, again=again,
+            what, items, backend=backend, out=out or "", workers=workers, again=again,
             spark=session(master, memory) if backend == "spark" else None,
             progress=lambda done, _all: bar.update(done - bar.pos),
         )  # fmt: skip

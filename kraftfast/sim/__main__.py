@@ -49,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--minutes wants more than 0, not {options.minutes}")
     if options.trace and options.seed is None:
         parser.error("--trace goes with --seed: the lines of many runs say nothing")
+    if options.trace and (options.json or options.workers > 1):
+        parser.error("--trace prints lines of its own, in this process: not --json, nor --workers")
     try:
         import kraftfast.sim.world  # noqa: F401
     except KraftfastError as error:

@@ -16,10 +16,10 @@ from typing import Any
 class WorkerDied(Exception):
     """A worker process died: which seed it ran is not known, only those that were under way."""
 
-    def __init__(self, seeds: list[int]) -> None:
+    def __init__(self, seeds: list[int], short: bool) -> None:
         super().__init__(
             "a worker process died (killed, out of memory, or crashed) in one of the seeds "
-            f"{', '.join(map(str, seeds))}: run each with --seed N"
+            f"{', '.join(map(str, seeds))}: run each with --seed N{' --short' if short else ''}"
         )
 
 
@@ -57,7 +57,7 @@ def results(
                     yield future.result()
                     del pending[future]
         except BrokenProcessPool:
-            raise WorkerDied(sorted(pending.values())) from None
+            raise WorkerDied(sorted(pending.values()), short) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             if pending:

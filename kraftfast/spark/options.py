@@ -31,6 +31,8 @@ SPARKS = (
     "asyncProgressTrackingCheckpointIntervalMs",
 )  # fmt: skip
 """Options of a query that Spark hands to its sink too."""
+MAY_BE_EMPTY = {"path", "bootstrap.servers", *map(str.lower, SPARKS)}
+"""By their lower-case names; any other that is empty was a variable that is not set."""
 LOG_OPTIONS = WHERE + READING + FOLLOWING + WRITING + SPARKS
 SINK_OPTIONS = WHERE + WRITING + SPARKS
 BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
@@ -65,6 +67,8 @@ class Given:
             if "\0" in str(value):
                 raise InvalidOption(f"{name}={str(value)!r} has a zero byte")
             if value is not None:
+                if not str(value).strip() and name.lower() not in MAY_BE_EMPTY:
+                    raise InvalidOption(f"{name} is empty: leave it out for what is usual")
                 self.values[name.lower()] = str(value).strip()
 
     def text(self, name: str, default: str = "") -> str:
@@ -171,14 +175,19 @@ class LogOptions:
             raise InvalidOption(f"{source} wants {wanted}")
         if servers:
             check_servers(servers)
+        elif "topic" in given.values:
+            raise InvalidOption("topic goes with bootstrap.servers: a path names its one log")
+        start, end = _start(given), _end(given)
+        if start is not None and end is not None and start > end:
+            raise InvalidOption(f"startOffset={start} is beyond endOffset={end}")
         return cls(
             path=path,
             servers=servers,
             topic=given.text("topic", METADATA_TOPIC),
             timeout=given.seconds("timeout", TIMEOUT_S),
             contents=given.choice("columns", COLUMNS) == "full",
-            start_offset=_start(given),
-            end_offset=_end(given),
+            start_offset=start,
+            end_offset=end,
             verify_crc=given.flag("verifyCrc", True),
             on_corrupt=given.choice("onCorrupt", ON_CORRUPT),
             split_bytes=given.number("splitBytes", SPLIT_BYTES, 4096),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.bench import checkouts
-from kraftfast.bench.plan import of_table
+from kraftfast.bench.plan import Measure, MeasurementFailed, of_table, run_once
 from kraftfast.errors import InputError, KraftfastError
 from tests.cli.kit import fails, run
 
@@ -41,7 +42,7 @@ def test_what_is_none_and_what_does_not_build_is_said(tmp_path: Path) -> None:
     told: list[str] = []
     broken = checkout(tmp_path / "broken")
     with pytest.raises(
-        KraftfastError, match="broken cannot be installed: setup.py: no comp"
+        InputError, match="broken cannot be installed: setup.py: no comp"
     ) as why:
         checkouts.python_of(broken, tmp_path / "environments", told.append)
     assert told and not list((tmp_path / "environments").glob("*/installed"))
@@ -120,6 +121,16 @@ def test_each_measure_is_run_for_both_one_behind_the_other() -> None:
     names = ["first, floor", "second, floor", "first, x: part"]
     assert checkouts.pairs(names) == [("first, floor", "second, floor")]
     assert checkouts.unpaired(names) == ["only the first has 'x: part'"]
+
+
+def test_a_measurement_that_a_signal_ends_says_so_as_shells_do(tmp_path: Path) -> None:
+    """9 and 15 are codes of errors of ours, and 137 is none."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    python.chmod(0o755)
+    with pytest.raises(MeasurementFailed) as failed:
+        run_once(Measure("floor", "floor", (), str(python)), 1, str(tmp_path))
+    assert failed.value.exit_code == 128 + signal.SIGKILL
 
 
 @pytest.mark.processes

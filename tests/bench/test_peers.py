@@ -206,7 +206,7 @@ def test_the_plan_has_each_in_each_mode() -> None:
         "--durability memory --timeout 9.0"
     )
     assert "--transport socket" in words["kraftfast-socket, throughput"]
-    assert all("--durability memory" in each for name, each in words.items() if "fail" not in name)
+    assert all("--durability memory" in each for each in words.values())
 
 
 def test_rows_are_medians_with_ranges() -> None:

@@ -97,6 +97,8 @@ def test_one_that_ends_before_it_samples_is_told(
 @pytest.mark.parametrize("options, said", [
     (("--window", 4), "--window belongs to throughput and sustained"),
     (("--diff", "absent"), "absent is no folder of profiles"),
+    (("--diff", "earlier", "-o", "./earlier"), "--diff earlier would be overwritten"),
+    (("--diff", "./profile"), "--diff profile would be overwritten"),
     (("-o", "/proc/none"), "cannot write to /proc/none: "),
 ])  # fmt: skip
 def test_bad_options_are_told_before_anything_runs(

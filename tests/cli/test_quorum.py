@@ -287,6 +287,10 @@ def test_storage(tmp_path: Path) -> None:
     assert "already holds" in fails(run(*arguments), 35)
     done = run(*arguments, "--ignore-formatted")
     assert done.returncode == 0 and b"formatted already" in done.stdout
+    assert b"durability memory" in done.stdout
+    for asked in (("--durability", "all"), ("--voters", 5), ("--records", "kafka-raft")):
+        done = run(*arguments, "--ignore-formatted", *asked)
+        assert f"was made with {asked[0][2:]}" in fails(done, 2)
     fails(run("storage", "format", "--dir", tmp_path / "p", "--cluster-id", "short"), 2)
     fails(run("storage", "format"), 2)
     fails(run("storage", "format", "--config", "x"), 2)

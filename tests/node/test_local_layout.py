@@ -312,6 +312,18 @@ def test_what_is_left_of_a_quorum_is_not_formatted_over(tmp_path: Path) -> None:
     assert read_meta(Disk(), str(path / "1")) == meta
 
 
+@pytest.mark.parametrize("below", ["", "nursery", "nursery/deep"])
+def test_no_quorum_is_made_in_the_directory_of_a_replica(tmp_path: Path, below: str) -> None:
+    """Its log, and what stands ready for it, are the replica's own."""
+    format_quorum(str(tmp_path / "q"), 1)
+    replica = tmp_path / "q" / "1"
+    (replica / below).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ForeignDirectory, match=f"^{replica} is the directory of one replica"):
+        format_quorum(str(replica / below), 1)
+    assert not (replica / below / "1").exists()
+    format_quorum(str(tmp_path / "q" / "beside"), 1)  # beside replicas there may be another
+
+
 def test_setting_aside_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(3):
         path = str(tmp_path / str(step))

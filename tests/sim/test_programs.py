@@ -10,6 +10,7 @@ import pytest
 
 from kraftfast.sim.clients.program import Program, SimLock
 from kraftfast.sim.clients.remote_clients import RemoteNamed, RemoteReader
+from kraftfast.sim.machines.event_loop import SimEventLoop
 from kraftfast.sim.machines.tcp import Stream
 from kraftfast.sim.swarm import SHORTER_FROM
 from tests.sim.kit import Quorum
@@ -134,6 +135,22 @@ def test_a_lock_is_held_by_one_thread_and_waited_for(quorum: Quorum) -> None:
     quorum.world.run(3_000)
     assert found == ["one", "two waits no more", "three"]
     assert not lock.locked()
+
+
+def test_a_process_that_has_ended_tells_of_no_task(
+    quorum: Quorum, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the simulator: tasks of a killed program were told on stderr, in the midst of a sweep."""
+    program = Program(quorum.world, 97)
+    loop = SimEventLoop(program)
+    loop.call_exception_handler({"message": "nobody took it"})
+    assert [each.message for each in caplog.records] == ["nobody took it"]
+    program.end()
+    loop.call_exception_handler({"message": "nobody is there"})
+    program.begin_anew()
+    loop.call_exception_handler({"message": "another process is there"})
+    assert len(caplog.records) == 1
+    loop.close()
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -188,7 +188,14 @@ def test_the_command_begins_nothing_when_its_time_is_over(
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--seeds", "3"], ["--seeds", "1:2", "--trace"], ["--seed", "1", "--workers", "0"]],
+    [
+        [],
+        ["--seeds", "3"],
+        ["--seeds", "1:2", "--trace"],
+        ["--seed", "1", "--workers", "0"],
+        ["--seed", "1", "--workers", "2", "--trace"],
+        ["--seed", "1", "--json", "--trace"],
+    ],
 )
 def test_the_command_refuses_what_means_nothing(words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:

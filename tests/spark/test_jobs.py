@@ -179,6 +179,15 @@ def test_a_log_becomes_parquet(spark: Any, log: LogFiles, tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
+def test_each_of_several_logs_keeps_its_latest(spark: Any) -> None:
+    """The longer log had the last word of each key, and its tombstones took those of others."""
+    rows = [("a", 9, b"k", None), ("a", 1, b"k", b"old"), ("b", 2, b"k", b"other's")]
+    several = spark.createDataFrame(rows, "replica string, offset long, key binary, value binary")
+    found = [(row.replica, row.offset, bytes(row.value)) for row in compact(several).collect()]
+    assert found == [("b", 2, b"other's")]
+
+
+@pytest.mark.spark
 def test_a_log_that_has_grown_is_converted_to_its_end(
     spark: Any, log: LogFiles, tmp_path: Path
 ) -> None:

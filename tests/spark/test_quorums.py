@@ -22,7 +22,7 @@ from kraftfast.client.connection import Connection  # noqa: E402
 from kraftfast.node.processes.tuning import free_port  # noqa: E402
 from kraftfast.spark.jobs.conversion import convert  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
-from kraftfast.spark.reading import fetched, remote  # noqa: E402
+from kraftfast.spark.reading import fetched, remote, splits  # noqa: E402
 from kraftfast.spark.reading.committed import Logs, OneLog  # noqa: E402
 from kraftfast.spark.reading.locations import find_places  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
@@ -69,6 +69,10 @@ def test_by_address(quorum: kraftfast.LocalQuorum) -> None:
         }
     )  # fmt: skip
     assert values(rows_of(some)) == EXPECTED[10:13]
+    reader = some.reader(struct(["offset"]))
+    reader.bounds = splits.Bounds(first + 11, first + 13)  # as a filter on offsets leaves them
+    parts = [part.value for part in reader.partitions()]
+    assert [(part.first_offset, part.end_offset) for part in parts] == [(first + 11, first + 13)]
     everything = LogSource({"bootstrap.servers": servers(quorum), "controlRecords": "true"})
     assert any(row["control"] for row in rows_of(everything))
 
@@ -270,5 +274,10 @@ def test_commands_say_what_is_wrong_in_one_line(tmp_path: Path) -> None:
         assert "holds no bin/java: install a JRE" in done.stderr
     done = run("sweep", "--seeds", "7")
     assert done.returncode == 2 and "A:B is wanted" in done.stderr
+    for more in (("--repeat", "5"), ("--dir", str(tmp_path)), ("--results", str(tmp_path))):
+        done = run("sweep", "--seeds", "7:8", *more)
+        assert done.returncode == 2 and "belong to --bench" in done.stderr
+    done = run("sweep", "--seeds", "7:8", "--out", "")
+    assert done.returncode == 2 and "the path is empty" in done.stderr
     done = run("convert", "target")
     assert done.returncode == 2 and "either DIR or --bootstrap-server" in done.stderr

@@ -333,6 +333,10 @@ def test_batches_behind_a_broken_header_are_found_again(log: LogFiles) -> None:
         ({"startOfset": "1"}, "has no option 'startOfset'; did you mean startOffset"),
         ({"columns": "some"}, "it is one of full, meta"),
         ({"startOffset": "soon"}, "no whole number"),
+        ({"startOffset": ""}, "startOffset is empty"),  # it was all of the log
+        ({"topic": "orders"}, "topic goes with bootstrap.servers"),
+        ({"endOffset": " "}, "endOffset is empty"),
+        ({"startOffset": "5", "endOffset": "4"}, "startOffset=5 is beyond endOffset=4"),
         ({"path": "", "bootstrap.servers": "localhost"}, "bootstrap.servers: 'localhost' is not"),
         ({"path": "", "bootstrap.servers": "h:1,"}, "bootstrap.servers: '' is not host:port"),
         ({"splitBytes": "1"}, "from 4096"),

@@ -7,7 +7,7 @@ bootstrap checkpoint that one of three options describes (``kraft.version`` 1).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -87,7 +87,9 @@ def format_(
     if path is not None:
         if any(begins):
             raise click.UsageError("who votes in a quorum of --dir is said by --voters alone")
-        format_local(path, voters or 3, cluster_id, promised, ignore_formatted, level_of(features))
+        asked = {"voters": voters, "durability": durability, "records": records_mode}
+        if not (ignore_formatted and is_formatted_local(path, cluster_id, asked)):
+            format_local(path, voters or 3, cluster_id, promised, level_of(features))
         return
     if voters is not None:
         raise click.UsageError(
@@ -103,13 +105,37 @@ def format_(
     from kraftfast.node.witness import refuse_only_voter
 
     node = read_server(config).node
+    if ignore_formatted and is_formatted(node, cluster_id):
+        return
     check_kraft_version(features, dynamic=any(begins))
     directory_id, voter_set = first_voters(node, standalone, initial_controllers, any(begins))
     ids = [each.id for each in (node.voters if voter_set is None else voter_set)]
     refuse_only_voter(promised[1], node.campaign, ids, node.node_id)
     if voter_set is not None:
         refuse_second_quorum(node, cluster_id)
-    format_replica(node, cluster_id, promised, ignore_formatted, directory_id, voter_set)
+    format_replica(node, cluster_id, promised, directory_id, voter_set)
+
+
+def is_formatted_local(path: str, cluster_id: str | None, asked: dict[str, Any]) -> bool:
+    """Return whether there is a quorum, and tell which. Raises ForeignDirectory, InvalidOption.
+
+    ``asked``: voters, durability and records, None where nothing was said of them.
+    """
+    from kraftfast.errors import ForeignDirectory, NotFormatted
+    from kraftfast.node.storage.description import check_made_with, read_description
+
+    try:
+        found = read_description(path)
+    except NotFormatted:
+        return False
+    if cluster_id is not None and checked(cluster_id) != found.cluster_id:
+        raise ForeignDirectory(f"{path} belongs to cluster {found.cluster_id}")
+    check_made_with(path, found, asked)
+    click.echo(
+        f"{path} is formatted already: cluster {found.cluster_id}, {len(found.voters)} voters, "
+        f"durability {found.durability}, records {found.records}"
+    )
+    return True
 
 
 def format_local(
@@ -117,29 +143,14 @@ def format_local(
     voters: int,
     cluster_id: str | None,
     promised: tuple[str, str],
-    ignore_formatted: bool,
     kraft_version: int,
 ) -> None:
     """Format all directories of a quorum on this host. Raises ForeignDirectory."""
-    from kraftfast.errors import ForeignDirectory, NotFormatted
-    from kraftfast.node.storage.description import read_description
     from kraftfast.node.storage.local_layout import format_quorum, replica_directories
     from kraftfast.node.witness import refuse_local
 
     refuse_local(promised[1])
     wanted = None if cluster_id is None else checked(cluster_id)
-    if ignore_formatted:
-        try:
-            found = read_description(path)
-            if wanted not in (None, found.cluster_id):
-                raise ForeignDirectory(f"{path} belongs to cluster {found.cluster_id}")
-            click.echo(
-                f"{path} is formatted already: "
-                f"cluster {found.cluster_id}, {len(found.voters)} voters"
-            )
-            return
-        except NotFormatted:
-            pass
     made = format_quorum(
         path,
         voters,
@@ -269,36 +280,38 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
     return list(found.values())
 
 
+def is_formatted(node: NodeConfig, cluster_id: str) -> bool:
+    """Return whether the directory of a server.properties is, and tell it. Raises ForeignDirectory.
+
+    Asked before anybody else is: a server whose cluster runs has nothing to begin.
+    """
+    from kraftfast.errors import ForeignDirectory, NotFormatted
+    from kraftfast.log.disk import Disk
+    from kraftfast.log.small_files.directory import read_meta
+
+    try:
+        found = read_meta(Disk(), node.directory)
+    except NotFormatted:
+        return False
+    if (found.node_id, found.cluster_id) != (node.node_id, checked(cluster_id)):
+        owner = f"node {found.node_id} of cluster {found.cluster_id}"
+        raise ForeignDirectory(f"{node.directory} belongs to {owner}")
+    click.echo(f"{node.directory} is formatted already")
+    return True
+
+
 def format_replica(
     node: NodeConfig,
     cluster_id: str,
     promised: tuple[str, str],
-    ignore_formatted: bool,
     directory_id: Uuid,
     voters: VoterSet | None,
 ) -> None:
     """Format the directory that a server.properties names. Raises ForeignDirectory."""
-    from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.log.disk import Disk
-    from kraftfast.log.small_files.directory import (
-        LogOptions,
-        MetaProperties,
-        format_directory,
-        read_meta,
-    )
+    from kraftfast.log.small_files.directory import LogOptions, MetaProperties, format_directory
     from kraftfast.types import KRaftVersion, KRaftVoters
 
-    if ignore_formatted:
-        try:
-            found = read_meta(Disk(), node.directory)
-        except NotFormatted:
-            pass
-        else:
-            if (found.node_id, found.cluster_id) != (node.node_id, checked(cluster_id)):
-                owner = f"node {found.node_id} of cluster {found.cluster_id}"
-                raise ForeignDirectory(f"{node.directory} belongs to {owner}")
-            click.echo(f"{node.directory} is formatted already")
-            return
     meta = MetaProperties(checked(cluster_id), node.node_id, directory_id)
     first = () if voters is None else (KRaftVersion(1), KRaftVoters(voters))
     format_directory(Disk(), node.directory, meta, LogOptions(*promised), first)

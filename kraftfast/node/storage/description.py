@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -81,6 +81,14 @@ class Description(msgspec.Struct):
         """Raise InvalidOption for one of the first voters: they start with the quorum."""
         if id in self.voters:
             raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
+
+
+def check_made_with(path: str, known: Description, asked: Mapping[str, Any]) -> None:
+    """Raise InvalidOption if a quorum was made otherwise than is asked for; None: as it was."""
+    found = {"voters": len(known.voters), "durability": known.durability, "records": known.records}
+    for name, value in asked.items():
+        if value is not None and value != found[name]:
+            raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
 
 
 def read_description(path: str, host: Host = HOST) -> Description:

@@ -29,6 +29,7 @@ from kraftfast.node.storage.description import (
     DESCRIPTION,
     Description,
     changing,
+    check_made_with,
     locked,
     read_description,
     write_description,
@@ -223,11 +224,7 @@ def open_or_format(
         raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path, host))))) from None
     refuse_local(known.records)
     asked = {"voters": voters, "durability": durability, "records": records}
-    found: dict[str, int | str] = {"voters": len(known.voters)}
-    found |= {"durability": known.durability, "records": known.records}
-    for name, value in asked.items():
-        if value is not None and value != found[name]:
-            raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
+    check_made_with(path, known, asked)
     host.disk.sync_directory(path)  # D18: who made it may have been killed before it did
     begin(len(known.replicas))
     return known, False
@@ -384,11 +381,16 @@ def _undo_unfinished(path: str, host: Host) -> None:
 
 
 def _refuse_replicas(path: str, host: Host) -> None:
-    """Raise ForeignDirectory if ``path`` is a replica's, or holds some without ``quorum.json``."""
-    if host.disk.exists(os.path.join(path, META)):
+    """Raise ForeignDirectory if a replica is at ``path`` or above, or some are in it."""
+    replica = os.path.abspath(path)
+    while not host.disk.exists(os.path.join(replica, META)):
+        replica, below = os.path.dirname(replica), replica
+        if replica == below:
+            break
+    else:
         raise ForeignDirectory(
-            f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
-            f"may be one in {os.path.dirname(os.path.abspath(path))}"
+            f"{replica} is the directory of one replica: a quorum has a directory of its own, "
+            f"{replica} may be one in {os.path.dirname(replica)}"
         )
     if not any(name.isdecimal() for name in host.disk.list_directory(path)):
         return  # as a rule: what reads replicas' files is not imported

@@ -62,10 +62,7 @@ class AsyncRemoteProducer(RemoteProducer):
         try:
             loop.run_until_complete(self._use(quorum))
         finally:
-            if not self.alive:
-                for task in asyncio.all_tasks(loop):
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-            else:
+            if self.alive:
                 self._take_ended()
                 expect(not self._futures, "L1: futures outlive their producer")
                 quorum.close()

@@ -62,11 +62,16 @@ class SimEventLoop(asyncio.SelectorEventLoop):
     """The loop of one program, in one of its threads."""
 
     def __init__(self, program: Program) -> None:
-        self._program, self._host = program, program.host
+        self._program, self._host, self._files = program, program.host, program.files
         super().__init__(SimSelector(program))
 
     def time(self) -> float:
         return self._program.host.monotonic()  # type: ignore[no-any-return]
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell of an exception that nobody took, unless its process has ended with it."""
+        if self._program.alive and self._program.files is self._files:
+            super().call_exception_handler(context)
 
     # --- how other threads wake it, for which asyncio has a pair of sockets ----------------------
 

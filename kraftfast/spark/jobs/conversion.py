@@ -244,16 +244,18 @@ def file_name(part: Any, several: bool = False) -> str:
 
 def compact(log: DataFrame) -> DataFrame:
     """Return the latest record of each key, as Kafka's log cleaner leaves it: offset, key, value.
+    Of several logs it is that of each, with the column ``replica`` first.
 
     A key whose latest value is null is gone (a tombstone); records without a key are left out.
     """
     from pyspark.sql import functions
 
+    log_of = [REPLICA] if REPLICA in log.columns else []  # offsets of two say nothing of each other
     latest = functions.expr("max_by(value, offset) as value")
     return (
         log.where("key is not null")
-        .groupBy("key")
+        .groupBy(*log_of, "key")
         .agg(functions.expr("max(offset) as offset"), latest)
         .where("value is not null")
-        .select("offset", "key", "value")
+        .select(*log_of, "offset", "key", "value")
     )

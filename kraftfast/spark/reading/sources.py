@@ -137,8 +137,9 @@ class LogReader(DataSourceReader):
         if options.servers:
             committed = remote.committed_end(options)
             end = min(bounds.end_offset, committed)
-            start = remote.log_start(options, bounds.start_offset)
+            start = remote.log_start(options, options.start_offset or 0)
             self._check_start(start, options.servers)
+            start = max(start, bounds.start_offset)
             check_end(options.servers, options.start_offset or 0, committed)
             return [InputPartition(part) for part in remote.ranges(options, start, end)]
         found: Tasks = []
