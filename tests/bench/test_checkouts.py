@@ -41,9 +41,7 @@ def test_what_is_none_and_what_does_not_build_is_said(tmp_path: Path) -> None:
         checkouts.digest(tmp_path)
     told: list[str] = []
     broken = checkout(tmp_path / "broken")
-    with pytest.raises(
-        InputError, match="broken cannot be installed: setup.py: no comp"
-    ) as why:
+    with pytest.raises(InputError, match="broken cannot be installed: setup.py: no comp") as why:
         checkouts.python_of(broken, tmp_path / "environments", told.append)
     assert told and not list((tmp_path / "environments").glob("*/installed"))
     (log,) = (tmp_path / "environments").glob("*.log")

@@ -1,4 +1,4 @@
-"""Many seeds at once, on all processors: what tests of a sweep share."""
+"""Many seeds, on all processors: what tests of a sweep share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from kraftfast.sim.workers import results
 
 
 def sweep(seeds: Iterable[int], short: bool) -> list[dict[str, Any]]:
-    """Run seeds; return their results in the order of the seeds."""
-    found = results(iter(seeds), float("inf"), os.cpu_count() or 1, False, short)
+    """Run seeds; return their results in the order of the seeds.
+
+    Where tests run on several processes already, this one is enough.
+    """
+    workers = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
+    found = results(iter(seeds), float("inf"), workers, False, short)
     return sorted(found, key=lambda result: result["seed"])
 
 
