@@ -78,7 +78,7 @@ def cpu(mode: str, output: Path, rate: int, diff: Path | None, as_json: bool, **
     from kraftfast.bench import spy, stacks
 
     if diff is not None and diff.resolve() == output.resolve():
-        raise click.UsageError(f"--diff {diff} would be overwritten: name another one by --output")
+        raise click.UsageError(f"--diff {diff} would be overwritten")
     asked = settings(mode, asked)
     earlier = {} if diff is None else stacks.read_folder(diff)
     _check_output(output)

@@ -13,6 +13,20 @@ from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
 
+cpdef int64_t boundary(Segment segment, int64_t offset) noexcept:
+    """Return where the batches before ``offset`` end; -1 within one, -2 behind damage."""
+    # The header that stands there is not read: it may be damaged, and be what is cut (L5).
+    cdef uint64_t position = 0
+    cdef int64_t follows = segment.base_offset
+    cdef kf_batch_header h
+    while follows < offset:
+        if kf_batch_parse(segment.file.base + position, segment.position - position, &h):
+            return -2
+        position += h.size
+        follows += h.record_count
+    return <int64_t>position if follows == offset else -1
+
+
 def truncate(Log log not None, int64_t end_offset):
     """Cut the log to ``end_offset``, which lies between batches, durably.
 
@@ -27,8 +41,13 @@ def truncate(Log log not None, int64_t end_offset):
     segment = keep[-1]
     position = segment.position
     if end_offset < segment.end_offset:
-        position = segment.find(end_offset)
-        assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
+        found = boundary(segment, end_offset)
+        if found == -2:  # D10: what is kept is damaged; told before any watermark is lowered
+            from kraftfast.log.reading.served import raise_damage
+
+            raise_damage(log, segment, end_offset)
+        assert found >= 0, "cut inside a batch"
+        position = found
     epochs = [entry for entry in log.epochs if entry[1] < end_offset]
     last_epoch = epochs[-1][0] if epochs else log.start_epoch
     log.trims.stop()

@@ -113,7 +113,8 @@ cdef class Segment:
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cpdef int mark_end(self) except -1
     cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2
-    cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept
+    cdef uint64_t seek_behind(self, int64_t offset, uint64_t at,
+                              int64_t *base_offset) noexcept
     cdef int64_t find(self, int64_t offset) except -2
     cdef Py_ssize_t entry_before(self, int64_t offset) noexcept
     cdef uint64_t indexed(self, int64_t offset) noexcept

@@ -299,9 +299,10 @@ cdef class Segment:
         without a gap, so their counts tell the base offsets: those that stand in the headers are
         not believed, for no CRC covers them (D10).
         """
-        cdef uint64_t position
+        cdef uint64_t position, before = self.position
         cdef kf_batch_header h
         cdef int64_t follows, found = -1
+        cdef bint damaged
         if offset < self.base_offset or offset >= self.end_offset or not self.position:
             return -1
         position, follows = self.indexed(offset), self.indexed_base(offset)
@@ -313,32 +314,38 @@ cdef class Segment:
                 if h.base_offset == follows:
                     return found
                 break
+            before = position
             follows += h.record_count
             position += h.size
-        position = self.seek_behind(offset, base_offset)
-        return <int64_t>position if position != self.position else found
+        damaged = before < self.position \
+            and kf_batch_check(self.file.base + before, self.position - before, &h) != KF_BATCH_OK
+        if damaged:  # its size, perhaps, and the next one begins elsewhere
+            position = before
+        if damaged or (found < 0 and follows < offset):  # else what is asked for is itself damaged
+            position = self.seek_behind(offset, position, base_offset)
+            if position != self.position:
+                return <int64_t>position
+        return found
 
-    cdef uint64_t seek_behind(self, int64_t offset, int64_t *base_offset) noexcept:
-        """Do as :meth:`seek` where a header on the way is damaged, for an offset at which a batch
+    cdef uint64_t seek_behind(self, int64_t offset, uint64_t at, int64_t *base_offset) noexcept:
+        """Do as :meth:`seek` behind a damaged header at ``at``, for an offset at which a batch
         begins, or the index has one; ``position`` if it is not found.
 
         A follower that lacks only that batch must be able to fetch it here (L5). It is believed if
         batches follow each other from it up to the next one of the index, or to the end. A batch
-        inside a record of the damaged one fails this: the one at ``offset`` comes behind it.
+        inside a record of the damaged one fails this: the one at ``offset`` comes behind it. What
+        is sound is not looked into: a record there may hold a batch that would fit (D20).
         """
         cdef Py_ssize_t entry = self.entry_before(offset)
-        cdef uint64_t at = self.index[entry].position if entry >= 0 else 0, end = self.position
-        cdef uint64_t position
+        cdef uint64_t end = self.position, position
         cdef int64_t follows, reached = self.end_offset
         cdef kf_batch_header h
-        cdef bint exact = True
         if entry + 1 < self.index_count:
             end = self.index[entry + 1].position
-            reached = self.base_offset + self.index[entry + 1].relative_offset + 1
-            exact = not kf_batch_parse(self.file.base + end, self.position - end, &h)
-            if exact:
-                reached -= h.record_count
-            if exact and reached <= offset:
+            if kf_batch_parse(self.file.base + end, self.position - end, &h):
+                return self.position  # where it begins is not known, so nothing can be held to it
+            reached = self.base_offset + self.index[entry + 1].relative_offset + 1 - h.record_count
+            if reached <= offset:
                 base_offset[0] = reached
                 return end
         while at + KF_BATCH_HEADER <= end:
@@ -348,7 +355,7 @@ cdef class Segment:
                     and not kf_batch_parse(self.file.base + position, end - position, &h):
                 position += h.size
                 follows += h.record_count
-            if position == end and (follows == reached or not exact and follows < reached):
+            if position == end and follows == reached:
                 base_offset[0] = offset
                 return at
             at += 1
@@ -385,7 +392,7 @@ cdef class Segment:
         while self.position < end:  # rebuilt from the headers: right by construction
             fault = kf_batch_parse(self.file.base + self.position, end - self.position, &h)
             assert fault == KF_BATCH_OK, "a cut lies between batches"
-            self.note_batch(&h, h.base_offset)
+            self.note_batch(&h, self.end_offset)  # D10: no CRC covers the one that stands there
         self.flushed_position = flushed
 
     def clear_dirt(self) -> int:

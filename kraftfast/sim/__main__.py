@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.trace and options.seed is None:
         parser.error("--trace goes with --seed: the lines of many runs say nothing")
     if options.trace and (options.json or options.workers > 1):
-        parser.error("--trace prints lines of its own, in this process: not --json, nor --workers")
+        parser.error("--trace goes neither with --json nor with --workers")
     try:
         import kraftfast.sim.world  # noqa: F401
     except KraftfastError as error:

@@ -40,7 +40,6 @@ CLIENTS = (
 """Fields of the settings: the clients of production code, and strangers. Each adds about a fifth to
 the time of a run without them."""
 AT_A_TIME, FEWER_AT_A_TIME = (1, 2, 2, 3), (1, 1, 1, 2)
-"""How many of them run at a time; in the latest seeds fewer do."""
 PRODUCERS, APPEND_EVERY_MS = (1, 2, 2, 3), (8.0, 16.0, 30.0)
 """Fewer producers, and the least time between appends: appends are a third of all events."""
 SUPERVISED_CHAOS_MS, ANSWER_MS, STUCK_MS = 1_400, 600, 1_000
@@ -52,13 +51,13 @@ long ones. Where workers are started, that takes some of it."""
 FAULTS_MIN = 4
 """How many faults there are at least, on average."""
 SUPERVISED_KEPT = 0.5
-"""How many of the runs with a supervisor keep it: they take twice the time of others."""
+"""How many of the runs with a supervisor keep it."""
 IDLE_MS = (100, 100, 100, 500)
 """How long a quorum at rest is watched."""
 SMALLER = 0.6
-"""How many of the runs with more than three voters or one observer have no more than that."""
+"""How many of the runs have three voters and one observer at most."""
 PRODUCER_BACKOFF_MS = 160
-"""How long producers wait at most before they try again: most attempts find no leader."""
+"""How long producers wait at most before they try again."""
 
 
 def thinned(seed: int, drawn: dict[str, Any]) -> dict[str, Any]:

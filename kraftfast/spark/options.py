@@ -32,7 +32,7 @@ SPARKS = (
 )  # fmt: skip
 """Options of a query that Spark hands to its sink too."""
 MAY_BE_EMPTY = {"path", "bootstrap.servers", *map(str.lower, SPARKS)}
-"""By their lower-case names; any other that is empty was a variable that is not set."""
+"""By their lower-case names."""
 LOG_OPTIONS = WHERE + READING + FOLLOWING + WRITING + SPARKS
 SINK_OPTIONS = WHERE + WRITING + SPARKS
 BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
@@ -68,7 +68,7 @@ class Given:
                 raise InvalidOption(f"{name}={str(value)!r} has a zero byte")
             if value is not None:
                 if not str(value).strip() and name.lower() not in MAY_BE_EMPTY:
-                    raise InvalidOption(f"{name} is empty: leave it out for what is usual")
+                    raise InvalidOption(f"{name} is empty")
                 self.values[name.lower()] = str(value).strip()
 
     def text(self, name: str, default: str = "") -> str:
@@ -98,6 +98,10 @@ class Given:
         if not least <= value <= most:
             raise InvalidOption(f"{name}={value}: it is from {least} to {most}")
         return value
+
+    def check_topic(self, path: str) -> None:
+        if path and "topic" in self.values:
+            raise InvalidOption("topic goes with bootstrap.servers: a path names its one log")
 
     def seconds(self, name: str, default: float) -> float:
         text = self.text(name, str(default))
@@ -175,8 +179,7 @@ class LogOptions:
             raise InvalidOption(f"{source} wants {wanted}")
         if servers:
             check_servers(servers)
-        elif "topic" in given.values:
-            raise InvalidOption("topic goes with bootstrap.servers: a path names its one log")
+        given.check_topic(path)
         start, end = _start(given), _end(given)
         if start is not None and end is not None and start > end:
             raise InvalidOption(f"startOffset={start} is beyond endOffset={end}")

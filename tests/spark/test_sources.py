@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.record.shapes import Codec  # noqa: E402
 from kraftfast.spark.reading.sources import BatchesSource, LogSource, SnapshotSource  # noqa: E402
+from kraftfast.spark.writing.destination import SinkOptions  # noqa: E402
 from tests.spark.kit import TIMESTAMP, LogFiles, read_all, rows_of, struct  # noqa: E402
 
 
@@ -348,6 +349,13 @@ def test_batches_behind_a_broken_header_are_found_again(log: LogFiles) -> None:
 def test_options_that_cannot_be(log: LogFiles, options: dict[str, str], message: str) -> None:
     with pytest.raises(errors.InvalidOption, match=message):
         LogSource({"path": str(log.path)} | options).schema()
+
+
+@pytest.mark.parametrize("name, value", [("producerName", " "), ("topic", "orders")])
+def test_a_sink_is_told_what_its_job_would_lose(tmp_path: Path, name: str, value: str) -> None:
+    """Without its name a job's rows came again; rows for a topic went into the log there."""
+    with pytest.raises(errors.InvalidOption, match="is empty|a path names its one log"):
+        SinkOptions.of({"path": str(tmp_path), name: value}, "kraftfast")
 
 
 def test_places_that_hold_no_log(tmp_path: Path, log: LogFiles) -> None:

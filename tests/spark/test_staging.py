@@ -240,17 +240,6 @@ def test_a_name_that_was_forgotten_with_its_first_records(
     assert stored(quorum, b"first") == rows
 
 
-def test_a_job_without_its_name_is_refused(quorum: kraftfast.LocalQuorum) -> None:
-    """A variable that is not set made it another job each time: its rows came again."""
-    for name in ("", "  "):
-        with pytest.raises(errors.InvalidOption, match="producerName is empty"):
-            options(quorum, producerName=name)
-    with pytest.raises(errors.InvalidOption, match="a path names its one log"):
-        options(quorum, topic="orders")  # its rows went into the log that is there
-    with pytest.raises(errors.InvalidOption, match="that producerName names"):
-        BatchWriter(options(quorum, neverRun="true"), VALUE, False)
-
-
 def test_a_name_is_one_job(quorum: kraftfast.LocalQuorum) -> None:
     def daily() -> BatchWriter:
         return BatchWriter(options(quorum, producerName="daily", neverRun="true"), VALUE, False)

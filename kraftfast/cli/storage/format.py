@@ -117,10 +117,7 @@ def format_(
 
 
 def is_formatted_local(path: str, cluster_id: str | None, asked: dict[str, Any]) -> bool:
-    """Return whether there is a quorum, and tell which. Raises ForeignDirectory, InvalidOption.
-
-    ``asked``: voters, durability and records, None where nothing was said of them.
-    """
+    """Return whether there is a quorum, and tell it. Raises ForeignDirectory, InvalidOption."""
     from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.node.storage.description import check_made_with, read_description
 
@@ -281,10 +278,7 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
 
 
 def is_formatted(node: NodeConfig, cluster_id: str) -> bool:
-    """Return whether the directory of a server.properties is, and tell it. Raises ForeignDirectory.
-
-    Asked before anybody else is: a server whose cluster runs has nothing to begin.
-    """
+    """Return whether the directory of a server is, and tell it. Raises ForeignDirectory."""
     from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.log.disk import Disk
     from kraftfast.log.small_files.directory import read_meta

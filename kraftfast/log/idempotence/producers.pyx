@@ -34,7 +34,7 @@ from kraftfast.log.idempotence.producer cimport SEQUENCE_MASK, Producer
 from kraftfast.log.idempotence.producer_state cimport decode_state, encode_state
 from kraftfast.log.segment cimport Segment
 from kraftfast.record.judge cimport (
-    KF_ATTRIBUTE_CONTROL, KF_BATCH_OFFSET, KF_BATCH_OK, kf_batch_header, kf_batch_parse,
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_OFFSET, KF_BATCH_OK, kf_batch_check, kf_batch_header,
 )
 
 MARKS_MAX = 4
@@ -311,7 +311,7 @@ cdef class Producers:
         while fault == KF_BATCH_OK and offset < end_offset \
                 and position < <int64_t>segment.position:
             batch = segment.file.base + position
-            fault = kf_batch_parse(batch, segment.position - position, &h)
+            fault = kf_batch_check(batch, segment.position - position, &h)
             if fault == KF_BATCH_OK and h.base_offset != offset:
                 fault = KF_BATCH_OFFSET
             if fault != KF_BATCH_OK:

@@ -84,7 +84,7 @@ class Description(msgspec.Struct):
 
 
 def check_made_with(path: str, known: Description, asked: Mapping[str, Any]) -> None:
-    """Raise InvalidOption if a quorum was made otherwise than is asked for; None: as it was."""
+    """Raise InvalidOption if a quorum was made otherwise than is asked; None: as it was."""
     found = {"voters": len(known.voters), "durability": known.durability, "records": known.records}
     for name, value in asked.items():
         if value is not None and value != found[name]:

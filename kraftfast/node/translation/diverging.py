@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import MalformedFrame
+from kraftfast.log.cutting import boundary
 
 if TYPE_CHECKING:
     from kraftfast.core.replica import Replica
@@ -21,16 +22,9 @@ def check_cut(core: Replica, log: Log, response: FetchResponse) -> None:
     diverging = response.diverging
     assert diverging is not None
     offset = core.cut_offset(diverging)
-    if log.log_start_offset <= offset < log.end_offset and not _begins_a_batch(log, offset):
-        raise MalformedFrame(
-            f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the log "
-            f"at {offset}, inside a batch"
-        )
-
-
-def _begins_a_batch(log: Log, offset: int) -> bool:
-    found = log.locate(offset, 0)
-    if found is None:
-        return False
-    segment, position, _ = found
-    return int.from_bytes(segment.file.view(position, position + 8), "big") == offset
+    if log.log_start_offset <= offset < log.end_offset:
+        if boundary(log.segment_of(offset), offset) == -1:
+            raise MalformedFrame(
+                f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the "
+                f"log at {offset}, inside a batch"
+            )

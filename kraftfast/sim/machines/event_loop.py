@@ -69,7 +69,7 @@ class SimEventLoop(asyncio.SelectorEventLoop):
         return self._program.host.monotonic()  # type: ignore[no-any-return]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of an exception that nobody took, unless its process has ended with it."""
+        """Tell of what nobody took, unless its process has ended."""
         if self._program.alive and self._program.files is self._files:
             super().call_exception_handler(context)
 

@@ -58,7 +58,7 @@ class SimHost:
     def __init__(self, process: Process) -> None:
         self._process, self._machine, self._world = process, process.machine, process.world
         self._clock_us = process.machine.clock.us
-        self._asked_us, self._shown_ns = -1, 0  # kept: a turn asks for the time about eight times
+        self._asked_us, self._shown_ns = -1, 0  # a turn asks eight times
         # Any: their files, sockets and threads stand in for classes of the standard library.
         self.disk: Any = process.machine.disk
         self.network: Any = SimNetwork(process.files, process.world.tcp)

@@ -28,8 +28,7 @@ FIN = b""
 BUFFERS = (4_096, 65_536, 65_536, 1_000_000)
 """What one direction of a connection holds that was not read, bytes."""
 WRITABLE_SHARE = 3
-"""A socket is writable once a third of its buffer is free, as on Linux: ``sk_stream_is_writeable``.
-In earlier seeds it is once a byte is free."""
+"""A socket is writable once a third of its buffer is free, as on Linux; in earlier seeds a byte."""
 RESEND_US = 10_000, 250_000
 """A segment that is lost comes so much later."""
 CUT_US_MIN, CUT_US_MAX = 5_000, 200_000

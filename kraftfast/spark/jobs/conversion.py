@@ -250,7 +250,7 @@ def compact(log: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions
 
-    log_of = [REPLICA] if REPLICA in log.columns else []  # offsets of two say nothing of each other
+    log_of = [REPLICA] if REPLICA in log.columns else []
     latest = functions.expr("max_by(value, offset) as value")
     return (
         log.where("key is not null")

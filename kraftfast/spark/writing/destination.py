@@ -70,8 +70,7 @@ class SinkOptions:
         path, servers = given.text("path"), given.text("bootstrap.servers")
         if bool(path) == bool(servers):
             raise InvalidOption(f"{source} writes to either a path or bootstrap.servers")
-        if path and "topic" in given.values:
-            raise InvalidOption("topic goes with bootstrap.servers: a path names its one log")
+        given.check_topic(path)
         name, checkpoint = given.text("producerName"), given.text("checkpointLocation")
         with suppress(InvalidOption):  # where the query keeps it is none of ours then
             checkpoint = _absolute(checkpoint)

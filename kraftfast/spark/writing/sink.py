@@ -63,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         check_schema(schema, overwrite)
         if options.never_run and not options.name:
-            raise InvalidOption("neverRun=true says so of the job that producerName names")
+            raise InvalidOption("neverRun is of the job that producerName names")
         options.check_place()
         self.options = options
         kind, name = ("named", options.name) if options.name else ("once", uuid.uuid4().hex)

@@ -1,0 +1,104 @@
+"""Damage beside what is asked for, cut or replayed: nothing forged is believed, no mark is lowered.
+
+No CRC covers a base offset (D10), and a record may hold bytes that look like a batch (D20).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftfast.core import messages as msg
+from kraftfast.errors import CorruptLog
+from kraftfast.log.log import Log
+from kraftfast.log.reading.served import Served
+from kraftfast.node.translation.diverging import check_cut
+from kraftfast.types import OffsetAndEpoch
+from tests.core.replicas import started
+from tests.damaging import flip
+from tests.log.kit import Home, append, batch, fill
+from tests.log.test_producers import a_twin
+
+
+def flip_in(log: Log, offset: int, byte: int) -> None:
+    """Change a byte of the header of the batch that begins at an offset."""
+    flip(Path(log.active.file.path), log.active.place_of(offset)[0] + byte)
+
+
+@pytest.mark.parametrize("byte", [8, 16, 57])
+def test_a_batch_within_a_sound_record_is_never_served(tmp_path: Path, byte: int) -> None:
+    """D20: the one behind it is damaged, and one that its record holds would fit in its place."""
+    home = Home(tmp_path)
+    log = home.open()
+    fill(log, 4)
+    forged = batch([b"forged"], base_offset=5, epoch=1)
+    assert forged[-1] == 0, "the last byte of the record around it completes it"
+    append(log, batch([b"p" * 1100 + forged[:-1]], epoch=1), 1)
+    for _ in range(3):
+        append(log, batch([b"real"], epoch=1), 1)
+    log.flush()
+    flip_in(log, 5, byte)
+    with pytest.raises(CorruptLog):
+        served = Served()
+        for _ in range(2):  # CRCs are looked at where it is asked for again
+            served.locate(log, 5, 300, -1)
+    home.kill()
+
+
+def test_a_cut_goes_by_counts(tmp_path: Path) -> None:
+    """D10: a base offset that changed lowered the watermark, and the next start cut the rest."""
+    home = Home(tmp_path)
+    log = home.open()
+    for _ in range(12):
+        append(log, batch([b"x" * 600] * 3, epoch=1), 1)
+    log.flush()
+    flip_in(log, 30, 7)
+    log.truncate(33)
+    assert log.active.watermark() == ((33, 1), (33, 1))
+    home.kill()
+    with pytest.raises(CorruptLog, match="offset 30"):
+        home.open()
+
+
+def test_a_cut_behind_damage_changes_nothing(tmp_path: Path) -> None:
+    """D10: it ended by an assertion after the durable end had been lowered."""
+    home = Home(tmp_path)
+    log = home.open()
+    for _ in range(12):
+        append(log, batch([b"x" * 600] * 3, epoch=1), 1)
+    log.flush()
+    flip_in(log, 6, 16)
+    before = log.active.watermark(), log.end_offset, log.truncations
+    with pytest.raises(CorruptLog):
+        log.truncate(33)
+    assert (log.active.watermark(), log.end_offset, log.truncations) == before
+    home.kill()
+
+
+@pytest.mark.parametrize("byte", [7, 8, 16, 40])
+def test_what_is_damaged_can_be_cut(tmp_path: Path, byte: int) -> None:
+    """L5: the first batch of what a new leader does not have; the follower never came back."""
+    home = Home(tmp_path)
+    log = home.open()
+    for values in ([b"a", b"b", b"c"], [b"d"], [b"e", b"f", b"g"]):
+        append(log, batch(values), 1)
+    flip_in(log, 4, byte)
+    core = started(epoch=2, leader=2, log=((1, 7),))
+    check_cut(core, log, msg.FetchResponse(diverging=OffsetAndEpoch(4, 1)))
+    log.truncate(4)
+    append(log, batch([b"new"]), 1)
+    log.flush()
+    home.kill()
+    assert home.open().end_offset == 5
+    home.kill()
+
+
+def test_no_state_is_made_of_a_batch_that_its_crc_denies(tmp_path: Path) -> None:
+    """D22: a sequence that changed would refuse the next batch of its producer, or double one."""
+    with a_twin(tmp_path) as twin:
+        for number in range(9):
+            twin.append(7 + number % 2, 0, number // 2 * 2, 2)
+        flip_in(twin.log, 16, 56)
+        with pytest.raises(CorruptLog):
+            twin.log.producers.freeze(18, twin.log.segments)
