@@ -26,6 +26,16 @@ def flip_in(log: Log, offset: int, byte: int) -> None:
     flip(Path(log.active.file.path), log.active.place_of(offset)[0] + byte)
 
 
+def flushed(path: Path) -> tuple[Home, Log]:
+    """A log of 12 batches of three records, all of it on disk."""
+    home = Home(path)
+    log = home.open()
+    for _ in range(12):
+        append(log, batch([b"x" * 600] * 3, epoch=1), 1)
+    log.flush()
+    return home, log
+
+
 @pytest.mark.parametrize("byte", [8, 16, 57])
 def test_a_batch_within_a_sound_record_is_never_served(tmp_path: Path, byte: int) -> None:
     """D20: the one behind it is damaged, and one that its record holds would fit in its place."""
@@ -48,11 +58,7 @@ def test_a_batch_within_a_sound_record_is_never_served(tmp_path: Path, byte: int
 
 def test_a_cut_goes_by_counts(tmp_path: Path) -> None:
     """D10: a base offset that changed lowered the watermark, and the next start cut the rest."""
-    home = Home(tmp_path)
-    log = home.open()
-    for _ in range(12):
-        append(log, batch([b"x" * 600] * 3, epoch=1), 1)
-    log.flush()
+    home, log = flushed(tmp_path)
     flip_in(log, 30, 7)
     log.truncate(33)
     assert log.active.watermark() == ((33, 1), (33, 1))
@@ -63,11 +69,7 @@ def test_a_cut_goes_by_counts(tmp_path: Path) -> None:
 
 def test_a_cut_behind_damage_changes_nothing(tmp_path: Path) -> None:
     """D10: it ended by an assertion after the durable end had been lowered."""
-    home = Home(tmp_path)
-    log = home.open()
-    for _ in range(12):
-        append(log, batch([b"x" * 600] * 3, epoch=1), 1)
-    log.flush()
+    home, log = flushed(tmp_path)
     flip_in(log, 6, 16)
     before = log.active.watermark(), log.end_offset, log.truncations
     with pytest.raises(CorruptLog):
