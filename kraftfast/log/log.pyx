@@ -339,31 +339,33 @@ cdef class Log:
         ``end_offset`` (default: the log's end). None if there is nothing there.
         """
         cdef Segment segment = self.segment_of(offset)
-        cdef int64_t position = -1
-        if segment is not None and offset < self.end_offset:
-            position = segment.find(offset)
+        position, base_offset = (-1, -1) if segment is None else segment.place_of(offset)
         if position < 0:
             return None
-        length = self.span(segment, position, bytes_max, end_offset)
-        return (segment, position, length[0]) if length[0] else None
+        length = self.span(segment, position, base_offset, bytes_max, end_offset)[0]
+        return (segment, position, length) if length else None
 
-    def span(self, Segment segment, uint64_t position, uint64_t bytes_max, int64_t end_offset=-1):
+    def span(self, Segment segment, uint64_t position, int64_t base_offset, uint64_t bytes_max,
+             int64_t end_offset=-1):
         """Return (length, end offset) of whole batches from ``position`` within ``bytes_max``."""
         cdef uint64_t at = position
+        cdef int64_t follows = base_offset, below = segment.end_offset
         cdef kf_batch_header h
-        cdef int64_t reached = -1
-        if not 0 <= end_offset < segment.end_offset and segment.position - position <= bytes_max:
-            return segment.position - position, segment.end_offset
-        while at < segment.position:
-            if kf_batch_parse(segment.file.base + at, segment.position - at, &h):
-                break
-            if at > position and at + h.size - position > bytes_max:
-                break
-            if end_offset >= 0 and h.base_offset + h.record_count > end_offset:
-                break
+        if 0 <= end_offset < below:
+            below = end_offset
+        elif segment.position - position <= bytes_max:
+            return segment.position - position, below
+        while at < segment.position \
+                and not kf_batch_parse(segment.file.base + at, segment.position - at, &h) \
+                and (at == position or at + h.size - position <= bytes_max) \
+                and follows + h.record_count <= below:  # D10: no header's offset is believed
             at += h.size
-            reached = h.base_offset + h.record_count
-        return at - position, reached
+            follows += h.record_count
+        return at - position, follows
+
+    def splits_batch(self, int64_t offset) -> bool:
+        """Return whether a cut at ``offset`` would lie within a batch."""
+        return cutting.boundary(self.segment_of(offset), offset) == -1
 
     # --- flush --------------------------------------------------------------------------------
 
@@ -423,10 +425,7 @@ cdef class Log:
         return 0
 
     def flush(self) -> int:
-        """Put everything appended so far on disk, now; returns the flushed end offset.
-
-        One job covers KF_FLUSH_FILES_MAX files: as many jobs as it takes (D18).
-        """
+        """Put all that was appended on disk, in as many jobs as it takes (D18); returns its end."""
         while True:
             self.begin_flush()
             self.sync_files()

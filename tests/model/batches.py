@@ -10,25 +10,16 @@ from tests.core.disk import Disk, splits_batch
 
 
 class Batches:
-    """What ``check_cut`` asks of a log: where it begins and ends, and the batch of an offset."""
+    """What ``check_cut`` asks of a log: where it begins and ends, and whether a cut fits."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.log_start_offset = disk.start
         self.end_offset = len(disk.records)
-        self.file = self
-        self.base_offset = 0
 
-    def locate(self, offset: int, max_bytes: int) -> tuple[Batches, int, int]:
-        """Return a segment that shows the base offset of the batch with this record."""
-        while splits_batch(self.disk.records, offset):
-            offset -= 1
-        self.base_offset = offset
-        return self, 0, 0
-
-    def view(self, begin: int, end: int) -> bytes:
-        """Return the first bytes of the batch that was located."""
-        return self.base_offset.to_bytes(end - begin, "big")
+    def splits_batch(self, offset: int) -> bool:
+        """Return whether a cut at ``offset`` would lie within a batch."""
+        return splits_batch(self.disk.records, offset)
 
 
 def ends_connection(replica: Replica, disk: Disk, response: FetchResponse) -> bool:

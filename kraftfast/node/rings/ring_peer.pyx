@@ -375,7 +375,7 @@ cdef class RingPeer:
             if not self._seek(log, read_offset):
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
-            length, end_offset = log.span(self.segment, self.position, bound, below)
+            length, end_offset = log.span(self.segment, self.position, self.offset, bound, below)
             if not length:
                 served.raise_damage(log, self.segment, read_offset)  # D10
             if not self.parted and (self.bytes_only or read_offset != self.fresh_offset):
@@ -392,7 +392,7 @@ cdef class RingPeer:
             else:
                 if length > self.bytes_max:
                     length, end_offset = log.span(
-                        self.segment, self.position, self.bytes_max, below
+                        self.segment, self.position, self.offset, self.bytes_max, below
                     )
                 inline_length = length
         slot = kf_ring_claim(self.out.ring, sizeof(m) + inline_length)
@@ -458,10 +458,10 @@ cdef class RingPeer:
         if self.segment is not None and found is not self.segment:
             self.bytes_only = False  # asked for because of one segment, which may be gone by now
         self.segment = found
-        position = self.segment.find(offset)
+        position, base_offset = self.segment.place_of(offset)
         if position < 0:
             served.raise_damage(log, found, offset)
-        self.position, self.offset, self.parted = position, offset, 0
+        self.position, self.offset, self.parted = position, base_offset, 0
         return True
 
     def forget_maps(self):

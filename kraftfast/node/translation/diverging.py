@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import MalformedFrame
-from kraftfast.log.cutting import boundary
 
 if TYPE_CHECKING:
     from kraftfast.core.replica import Replica
@@ -22,9 +21,8 @@ def check_cut(core: Replica, log: Log, response: FetchResponse) -> None:
     diverging = response.diverging
     assert diverging is not None
     offset = core.cut_offset(diverging)
-    if log.log_start_offset <= offset < log.end_offset:
-        if boundary(log.segment_of(offset), offset) == -1:
-            raise MalformedFrame(
-                f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the "
-                f"log at {offset}, inside a batch"
-            )
+    if log.log_start_offset <= offset < log.end_offset and log.splits_batch(offset):
+        raise MalformedFrame(
+            f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the log "
+            f"at {offset}, inside a batch"
+        )

@@ -23,7 +23,8 @@ def read_bytes(process: Process, end_offset: int) -> bytes:
     while offset < end_offset:
         segment, position, length = log.locate(offset, 1 << 30, end_offset)
         found.append(bytes(segment.file.view(position, position + length)))
-        offset = log.span(segment, position, 1 << 30, end_offset)[1]
+        base_offset = segment.place_of(offset)[1]
+        offset = log.span(segment, position, base_offset, 1 << 30, end_offset)[1]
     return b"".join(found)
 
 
