@@ -61,7 +61,7 @@ UNATTACHED = Role.UNATTACHED
 AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ReplicaState:
     """A replica's memory. The ``on_...`` files act on it; ``Replica`` is its door.
 

@@ -9,10 +9,11 @@ import os
 
 from libc.stdint cimport int64_t
 
-from kraftfast.errors import DiskFull, FlushFailed, StorageError
+from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, StorageError
 from kraftfast.log.small_files import epoch_checkpoint, marks
 from kraftfast.log.small_files.draft import Draft
 from kraftfast.log.snapshots.newest_snapshot import clip
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.log.trimming import remove
 from kraftfast.log.snapshots.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
@@ -34,7 +35,10 @@ def delete_before(Log log not None, int64_t offset) -> int:
     if offset <= log.log_start_offset:
         return 0
     log.trims.stop()
-    log.producers.forget_before(offset, log.segments)
+    try:
+        log.producers.forget_before(offset, log.segments)
+    except CorruptLog:  # in what goes; the snapshot was made before that
+        log.producers.forget_before(offset, log.segments, _filed_at(log, offset))
     below = [entry for entry in log.epochs if entry[1] < offset]
     log.start_epoch = below[-1][0] if below else log.start_epoch
     log.log_start_offset = offset
@@ -49,6 +53,14 @@ def delete_before(Log log not None, int64_t offset) -> int:
             raise
     _drop_old_epochs(log)
     return freed
+
+
+cdef bytes _filed_at(Log log, int64_t offset):
+    """Return the state of producers by the snapshot that ends at ``offset``; None without one."""
+    for snapshot_id in snapshot_ids(log.disk, log.path):
+        if snapshot_id.offset == offset:
+            return producers_state(log.disk, log.path, snapshot_id)
+    return None
 
 
 cdef _drop_old_epochs(Log log):

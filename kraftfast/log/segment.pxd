@@ -112,6 +112,7 @@ cdef class Segment:
     cdef int store(self, kf_stage *stage, uint32_t size) except -1
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cpdef int mark_end(self) except -1
+    cdef bint walk_to(self, int64_t offset, uint64_t *position, int64_t *base_offset) noexcept
     cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2
     cdef uint64_t seek_behind(self, int64_t offset, uint64_t at,
                               int64_t *base_offset) noexcept

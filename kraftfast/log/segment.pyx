@@ -292,49 +292,51 @@ cdef class Segment:
         """Return (``indexed(offset)``, ``indexed_base(offset)``)."""
         return self.indexed(offset), self.indexed_base(offset)
 
-    cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2:
-        """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment.
+    cdef bint walk_to(self, int64_t offset, uint64_t *position, int64_t *base_offset) noexcept:
+        """Go to the batch that holds ``offset``, or to damage before it; return if it was found.
 
-        Binary search over the offset index, then from header to header. Batches follow each other
-        without a gap, so their counts tell the base offsets: those that stand in the headers are
-        not believed, for no CRC covers them (D10).
+        Binary search over the offset index, then from header to header. Their counts tell the base
+        offsets: those that stand in the headers are not believed, for no CRC covers them (D10).
         """
-        cdef uint64_t position, before = self.position
         cdef kf_batch_header h
-        cdef int64_t follows, found = -1
-        cdef bint damaged
+        position[0], base_offset[0] = self.indexed(offset), self.indexed_base(offset)
+        while position[0] < self.position:
+            batch = self.file.base + position[0]
+            if kf_batch_parse(batch, self.position - position[0], &h):
+                return False
+            if base_offset[0] + h.record_count > offset:
+                return True
+            if kf_batch_check(batch, self.position - position[0], &h):
+                return False  # its size, perhaps, and the next one begins elsewhere (D20)
+            base_offset[0] += h.record_count
+            position[0] += h.size
+        return False
+
+    cdef int64_t seek(self, int64_t offset, int64_t *base_offset) except -2:
+        """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
+        cdef uint64_t position
         if offset < self.base_offset or offset >= self.end_offset or not self.position:
             return -1
-        position, follows = self.indexed(offset), self.indexed_base(offset)
-        while position < self.position:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                break
-            if follows + h.record_count > offset:
-                base_offset[0], found = follows, position
-                if h.base_offset == follows:
-                    return found
-                break
-            before = position
-            follows += h.record_count
-            position += h.size
-        damaged = before < self.position \
-            and kf_batch_check(self.file.base + before, self.position - before, &h) != KF_BATCH_OK
-        if damaged:  # its size, perhaps, and the next one begins elsewhere
-            position = before
-        if damaged or (found < 0 and follows < offset):  # else what is asked for is itself damaged
-            position = self.seek_behind(offset, position, base_offset)
-            if position != self.position:
-                return <int64_t>position
-        return found
+        if self.walk_to(offset, &position, base_offset):
+            return <int64_t>position
+        if base_offset[0] == offset:  # it is itself damaged
+            return -1
+        position = self.seek_behind(offset, position, base_offset)
+        return <int64_t>position if position != self.position else -1
+
+    def leads_to(self, int64_t offset) -> bool:
+        """Return whether sound batches lead to the one that holds ``offset``, which is here."""
+        cdef uint64_t position
+        cdef int64_t base_offset
+        return self.walk_to(offset, &position, &base_offset)
 
     cdef uint64_t seek_behind(self, int64_t offset, uint64_t at, int64_t *base_offset) noexcept:
         """Do as :meth:`seek` behind a damaged header at ``at``, for an offset at which a batch
         begins, or the index has one; ``position`` if it is not found.
 
         A follower that lacks only that batch must be able to fetch it here (L5). It is believed if
-        batches follow each other from it up to the next one of the index, or to the end. A batch
-        inside a record of the damaged one fails this: the one at ``offset`` comes behind it. What
-        is sound is not looked into: a record there may hold a batch that would fit (D20).
+        batches follow each other from it to the next one of the index, or to the end: one inside
+        a record of the damaged one does not. In what is sound a record may hold some (D20).
         """
         cdef Py_ssize_t entry = self.entry_before(offset)
         cdef uint64_t end = self.position, position

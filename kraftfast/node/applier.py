@@ -210,7 +210,9 @@ class Applier:
         return True
 
     def _apply(self, reader: LogReader) -> None:
-        for batch in reader.batches(self.applied, self._committed):
+        committed, found = self._committed, False
+        for batch in reader.batches(self.applied, committed):
+            found = True
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
                 self._call(self.machine.apply, batch)
@@ -222,6 +224,8 @@ class Applier:
                 self._answer_questions()
             if self.ending:
                 return
+        if not found and self.applied < committed:  # L7: it would be looked for again and again
+            raise reader.beyond(self.applied, committed)
 
     def _pass_on_changes(self) -> None:
         while (change := self._due_change()) is not None:

@@ -56,6 +56,35 @@ def test_a_batch_within_a_sound_record_is_never_served(tmp_path: Path, byte: int
     home.kill()
 
 
+def test_batches_that_a_record_holds_lead_to_nothing(tmp_path: Path) -> None:
+    """D20: a size that changed leads to two that follow each other; the second was served."""
+    home = Home(tmp_path)
+    log = home.open()
+    fill(log, 4, 300)  # no place is indexed
+    forged = batch([b"1"], base_offset=5, epoch=1) + batch([b"2"], base_offset=6, epoch=1)
+    append(log, batch([b"x" * 40], epoch=1), 1)
+    append(log, batch([b"p" * 100 + forged], epoch=1), 1)
+    append(log, batch([b"real"], epoch=1), 1)
+    log.flush()
+    damaged, real = log.active.place_of(4)[0], log.active.place_of(6)
+    path = Path(log.active.file.path)
+    data = bytearray(path.read_bytes())
+    data[damaged + 8 : damaged + 12] = (data.index(forged) - damaged - 12).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert log.active.place_of(6) == real
+    home.kill()
+
+
+def test_what_is_sent_goes_by_counts(tmp_path: Path) -> None:
+    """D10: a leader ended by an assertion over a base offset in a range that it just sent."""
+    home, log = flushed(tmp_path)
+    position = log.active.place_of(30)[0]
+    flip_in(log, 30, 3)
+    assert log.span(log.active, position, 30, 1 << 30, 33)[1] == 33
+    assert log.span(log.active, 0, 0, position, -1) == (position, 30)
+    home.kill()
+
+
 def test_a_cut_goes_by_counts(tmp_path: Path) -> None:
     """D10: a base offset that changed lowered the watermark, and the next start cut the rest."""
     home, log = flushed(tmp_path)

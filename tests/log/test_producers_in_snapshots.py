@@ -75,6 +75,38 @@ def test_a_restart_behind_a_snapshot(tmp_path: Path, offset: int, clean: bool) -
         check_everywhere(twin)
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_damage_in_what_is_given_up(tmp_path: Path, began: bool) -> None:
+    """L5: it ended a replica at each retention, though the snapshot has the state (D22)."""
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        snapshot(twin, 40)
+        state = twin.log.producers.freeze(40, twin.log.segments)
+        if began:  # nothing is marked: it was made before the start
+            twin.log.producers.load(0, twin.log.producers.encode())
+        segment = twin.log.segment_of(39)
+        assert segment is not twin.log.segments[0]
+        flip(Path(segment.file.path), segment.place_of(39)[0] + 80)
+        if began:
+            with pytest.raises(CorruptLog):
+                twin.log.producers.freeze(40, twin.log.segments)
+        delete_before(twin.log, 40)
+        assert twin.log.log_start_offset == 40
+        assert twin.log.producers.freeze(40, twin.log.segments) == state
+
+
+def test_damage_without_a_snapshot_that_ends_there(tmp_path: Path) -> None:
+    """D22: there is no state, and the log stays as it was."""
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        segment = twin.log.segment_of(39)
+        flip(Path(segment.file.path), segment.place_of(39)[0] + 80)
+        twin.log.producers.load(0, twin.log.producers.encode())
+        with pytest.raises(CorruptLog):
+            delete_before(twin.log, 40)
+        assert twin.log.log_start_offset == 0
+
+
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 5), st.integers(1, 30)),
     st.tuples(st.just("name"), st.sampled_from("ab"), st.integers(1, 5), st.booleans()),

@@ -68,6 +68,22 @@ def test_damage_that_it_meets_is_the_replicas(tmp_path: Path) -> None:
     applier.close()
 
 
+def test_a_batch_that_seems_to_go_on_is_damage(tmp_path: Path) -> None:
+    """L7: its count reaches beyond the high watermark, where a batch ends; it was read for ever."""
+    home, applier, failures = applied(tmp_path / "replica")
+    with open(home.segment_paths()[0], "r+b") as file:
+        file.seek(57)  # the count of the first batch, and its last offset delta before that
+        assert file.read(4) == (1).to_bytes(4, "big")
+        for at, value in ((57, 9), (23, 8)):
+            file.seek(at)
+            file.write(value.to_bytes(4, "big"))
+    applier.start()
+    applier.committed(3)
+    until(lambda: failures)
+    assert isinstance(failures[0], CorruptLog) and failures[0].offset == 0
+    applier.close()
+
+
 def test_it_reads_its_own_log_wherever_that_is(tmp_path: Path) -> None:
     """Found by a reviewer: another quorum in its place was read by path (D18)."""
     home, applier, failures = applied(tmp_path / "replica")

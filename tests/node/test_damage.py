@@ -203,6 +203,11 @@ def test_a_snapshot_is_checked_once_for_all_that_wait_for_that(
         done(job())
     assert len(source.answers) == 4 and all(each.data for each in source.answers)
     assert len(checked) == 1
+    snapshots._sound_until_s = 0.0  # a minute later
+    waiting.clear()
+    snapshots.answer(answer(source, ID, 0))
+    waiting[0][1](waiting[0][0]())
+    assert len(checked) == 2, "L5: one that rots later was sent for ever"
     snapshots.close()
 
 

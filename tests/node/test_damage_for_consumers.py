@@ -38,3 +38,18 @@ def test_damage_is_no_end_of_the_log(asked: Asked) -> None:
         assert error == ErrorCode.CORRUPT_MESSAGE
         assert (answer.high_watermark, answer.last_stable_offset) == (-1, -1)
         assert not answer.records
+
+
+def test_a_batch_within_a_damaged_one_is_no_answer(asked: Asked) -> None:
+    """D20: a consumer that asked for its offset was given what a record of the batch holds."""
+    asked.elect()
+    forged = batch_of([b"forged"])
+    inner = (BASE + 1).to_bytes(8, "big") + forged[8:12] + b"\0\0\0\1" + forged[16:]
+    assert inner[-1] == 0, "the last byte of the record around it completes it"
+    asked.append(batch_of([b"0", b"p" * 100 + inner[:-1]]))
+    asked.commit()
+    log = asked.it.node.log
+    asked.it.node.disk_space.damage.giving_way.at_ms = 1 << 60  # it goes on leading
+    flip(log.active.file.path, log.active.place_of(BASE)[0] + 8)
+    answer = asked.fetch(BASE + 1)
+    assert answer.partition_error_code == ErrorCode.CORRUPT_MESSAGE and not answer.records

@@ -127,7 +127,7 @@ class Parked:
     votes: bool  # the replica is a voter: commits wait for it
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Leader:
     """The leader of an epoch (Kafka's ``LeaderState``).
 

@@ -271,7 +271,8 @@ cdef class Producers:
         cdef Producers found = Producers(self.producers_max)
         found.load(offset, state)
         for segment in segments:
-            if segment.end_offset > offset and segment.base_offset < end_offset:
+            if offset < end_offset \
+                    and segment.end_offset > offset and segment.base_offset < end_offset:
                 found.replay(segment, max(offset, segment.base_offset), end_offset)
         return found
 
@@ -290,10 +291,12 @@ cdef class Producers:
             del self.marks[:-MARKS_MAX]
         return state
 
-    def forget_before(self, int64_t offset, list segments):
-        """Work out once more what came before ``offset``, where the log is about to begin."""
+    def forget_before(self, int64_t offset, list segments, bytes state=None):
+        """Work out once more what came before ``offset``, where the log is about to begin, or take
+        the ``state`` as of there. Raises CorruptLog.
+        """
         if offset > self.origin_offset:
-            self.origin = self.freeze(offset, segments)
+            self.origin = state or self.freeze(offset, segments)
             self.origin_offset = offset
             self.marks = [mark for mark in self.marks if mark[0] >= offset]
 

@@ -56,6 +56,10 @@ UNSYNCED_BYTES_MAX = 8 * 1024 * 1024
 """Of a snapshot that is fetched. A leader keeps it for at least a minute after the last slice was
 asked for (``core/snapshots/leases.py``), and on a slow disk one sync of all may take longer."""
 
+SOUND_S = 60.0
+"""How long one that was checked counts as sound: asked for again, a large one must not be checked
+again, or it would never be sent, and one that rots later must be (L5)."""
+
 
 def is_trim(header: SnapshotHeader) -> bool:
     """Return whether a snapshot only says that the log below its end is not kept."""
@@ -136,7 +140,8 @@ class Snapshots:
     # until ms) of slices that were answered. _unsent: (source, slice, until ms): no room on a ring.
     # _sent: of which a slice was asked for last, None if it was deleted since. _reading: (id, open
     # file) of what was read last, used beside the loop alone. _begun: of which the first slice was
-    # asked for last. _sound: that was checked because it was asked for again. made_bytes, made_ms:
+    # asked for last. _sound: that was checked because it was asked for again, and counts as sound
+    # until _sound_until_s. made_bytes, made_ms:
     # size of the last one that was made here since the start, and when; until then 0 and the start.
     # _told: which damage kept one from being made.
 
@@ -149,6 +154,7 @@ class Snapshots:
         self._sent: OffsetAndEpoch | None = None
         self._begun: OffsetAndEpoch | None = None
         self._sound: OffsetAndEpoch | None = None
+        self._sound_until_s = 0.0
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
         self.made_bytes, self.made_ms, self._told = 0, node.now_ms(), ""
         node.on_role.append(self._role_changed)
@@ -171,7 +177,7 @@ class Snapshots:
         """
         bytes_max = min(effect.max_bytes, effect.source.slice_bytes_max)
         snapshot_id = self._sent = effect.snapshot_id
-        again = effect.position == 0 and self._begun == snapshot_id != self._sound
+        again = effect.position == 0 and self._begun == snapshot_id
         if effect.position == 0:
             self._begun = snapshot_id
         self.background.ask(
@@ -190,7 +196,12 @@ class Snapshots:
         except (FileNotFoundError, StorageError, CorruptBatch, UnsupportedVersion) as error:
             return error
         self._sound = snapshot_id
+        self._sound_until_s = self.node.host.threads.monotonic() + SOUND_S
         return None
+
+    def _is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
+        late = self.node.host.threads.monotonic() >= self._sound_until_s
+        return snapshot_id == self._sound and not late
 
     def _read(
         self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int, check: bool
@@ -198,7 +209,7 @@ class Snapshots:
         """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable, or
         what a ``check`` of all of it found.
         """
-        if check and snapshot_id != self._sound:  # it may have been checked since it was asked for
+        if check and not self._is_sound(snapshot_id):  # it may have been checked meanwhile
             error = self._check(snapshot_id)
             if error is not None:
                 return error

@@ -143,7 +143,8 @@ class PartitionLeader:
         log = self.node.log
         found = log.locate(offset, bytes_max, end_offset)
         try:
-            if found is None:
+            # D20: no batch needs to begin there, and what a damaged one holds may look like one.
+            if found is None or not found[0].leads_to(offset):
                 raise_damage(log, log.segment_of(offset), offset)
             segment, position, length = found
             length, _ = sound_part(log, segment, position, length, offset, True)
