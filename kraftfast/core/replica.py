@@ -348,7 +348,7 @@ class Replica:
         return -1 if follower is None else follower.leader_high_watermark
 
     @property
-    def committed_offset(self) -> int:
+    def uncuttable_offset(self) -> int:
         """Exclusive end of what was ever known here to be committed: no cut goes below (D23)."""
         return self._state.uncuttable_offset()
 

@@ -46,7 +46,7 @@ class Damage:
             # A voter that has what is committed gets the rest while appends wait. Damaged records
             # that are not committed it never gets, so it leads without them (L1, L6). A leader that
             # has committed nothing yet goes by what it knew before.
-            end_offset = max(node.core.high_watermark, node.core.committed_offset)
+            end_offset = max(node.core.high_watermark, node.core.uncuttable_offset)
             self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
 
 
@@ -59,5 +59,5 @@ def locate(
     try:
         return served.locate(node.log, effect.read_offset, bytes_max, effect.read_end_offset)
     except CorruptLog as error:
-        node.disk_space.damage.refuse(node, effect, error)
+        node.damage.refuse(node, effect, error)
         return None

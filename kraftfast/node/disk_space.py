@@ -1,4 +1,4 @@
-"""Look now and then at the disk: its room, damage that was found, and the directory's place.
+"""Look now and then at the disk: its room, and the directory's place.
 
 A leader whose disk stays full hands over to the next voter, in turn, that has all of the log: so
 one that has room leads at last, and appends go on (L6). It does so again whenever it leads; where
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftfast.node.damage import Damage
 from kraftfast.node.giving_way import GivingWay
 
 if TYPE_CHECKING:
@@ -22,17 +21,16 @@ FULL_MS_MAX = 2000
 
 
 class DiskSpace:
-    """What a replica knows of the room on its disk, and of damage there."""
+    """What a replica knows of the room on its disk."""
 
     # full_ms: when the disk became full, -1 if it has room. giving_way: hand-overs because of that.
     # look_ms: when to look for the directory next.
 
     def __init__(self) -> None:
-        self.full_ms, self.look_ms = -1, 0
-        self.giving_way, self.damage = GivingWay(), Damage()
+        self.full_ms, self.look_ms, self.giving_way = -1, 0, GivingWay()
 
     def mind(self, node: Node, now_ms: int) -> None:
-        """Hand over leadership because of damage, or if the disk has been full for long.
+        """Hand over leadership if the disk has been full for long.
 
         Raises StorageError, which stops the replica, if the directory or the newest segment was
         removed or moved.
@@ -40,7 +38,6 @@ class DiskSpace:
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + LOOK_MS
             check_place(node)
-        self.damage.mind(node, now_ms)
         if node.log.error is None:
             if self.full_ms >= 0:
                 node.tell("disk_has_room")

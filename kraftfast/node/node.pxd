@@ -18,7 +18,7 @@ cdef class Node:
     cdef public Idle idle
     cdef public Intake intake
     cdef public dict links
-    cdef public object disk_space, sockets, prober, stalled, control
+    cdef public object disk_space, damage, sockets, prober, stalled, control
     cdef public object applier, metrics, producer_ids, quorum_config
     cdef public object event_log, tell, failures, floor, seed
     cdef public object background, snapshots, retention, uncertainty

@@ -17,6 +17,7 @@ from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of, began_at, fetched_written
+from kraftfast.node.damage import Damage
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import EventLog
 from kraftfast.node.failures import Failures
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
 
 STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
-WAIT_S = 0.0001
-"""Between two looks at a flush that is waited for."""
+WAIT_S = 0.0001  # between two looks at a flush that is waited for
 
 
 class Node:
@@ -65,10 +65,9 @@ class Node:
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
     # host: clocks, disk and threads. _monotonic_ns: the host's. flusher: at most one flush under
     # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
-    # without listeners. prober: asks new voters for their versions. links: peer id -> something
-    # with send/reply (RingPeer or SocketPeer), while it stands. stalled: a copy that waits for the
-    # nursery; nothing of it is taken yet. stalled_ms: since when. control: a control batch of this
-    # epoch, while the log has no room. disk_space: whether there is any, and what follows if not.
+    # without listeners. prober: asks new voters for their versions. links: by peer, while it
+    # stands. stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms:
+    # since when. control: a control batch of this epoch, while the log has no room.
     # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
     # appends_held: producers wait for room, or till asked.
 
@@ -85,7 +84,7 @@ class Node:
         self.doorbell, self.stats = host.doorbell(), Stats(host.local)
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
-        self.intake, self.disk_space = Intake(), DiskSpace()
+        self.intake, self.disk_space, self.damage = Intake(), DiskSpace(), Damage()
         self.links: dict[int, Link] = {}
         self.sockets: Sockets | None = None
         self.applier: Applier | None = None
@@ -372,6 +371,7 @@ class Node:
         if self.control is not None:
             self._append_control(self.control)
             self.run_events()
+        self.damage.mind(self, now_ms)
         self.disk_space.mind(self, now_ms)
         self.metrics.tend(now_ms)
         self.snapshots.tend()

@@ -113,7 +113,7 @@ class Host:
         for effect in effects:
             self.execute(effect)
         if self.world.keeps_floors and self.replica is not None:
-            known = min(self.replica.committed_offset, self.disk.flushed)
+            known = min(self.replica.uncuttable_offset, self.disk.flushed)
             self.disk.floor = max(self.disk.floor, known)
         self.go_on()
 

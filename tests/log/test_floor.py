@@ -29,7 +29,7 @@ def log_with(end_offset: int, flushed: int, start: int = 0) -> SimpleNamespace:
 
 def core_with(committed: int, last_voters: int = -1, snapshot: int = 0) -> SimpleNamespace:
     return SimpleNamespace(
-        committed_offset=committed,
+        uncuttable_offset=committed,
         history=SimpleNamespace(last_offset=last_voters),
         snapshots=(OffsetAndEpoch(snapshot, 1),) if snapshot else (),
     )

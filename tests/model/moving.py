@@ -57,7 +57,7 @@ def stays_out(host: Lone, effect: fx.Effect) -> None:
 def remember_voting(host: Lone) -> None:
     """Note whether a committed set names this replica: its log may tell no more of it later."""
     if host.replica is not None and not host.was_voter:
-        key, known = ReplicaKey(host.id, host.directory_id), host.replica.committed_offset
+        key, known = ReplicaKey(host.id, host.directory_id), host.replica.uncuttable_offset
         host.was_voter = host.disk.history().named_below(key, known)
 
 
@@ -68,7 +68,7 @@ def may_count(host: Lone, key: ReplicaKey) -> bool:
     for offset, record in sets[::-1]:
         if record.voters.is_voter(key):
             return True
-        if offset < host.replica.committed_offset:
+        if offset < host.replica.uncuttable_offset:
             return False
     return not sets
 

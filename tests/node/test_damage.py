@@ -35,10 +35,9 @@ class DamagedNode(FullNode):
     def __init__(self, log: Any) -> None:
         super().__init__(2, 3)
         self.log = log
-        self.core.high_watermark = self.core.committed_offset = log.end_offset - 1
+        self.core.high_watermark = self.core.uncuttable_offset = log.end_offset - 1
         for voter in self.voters.values():
             voter.log_end_offset = log.end_offset - 1  # and the next batch is on its way
-        self.disk_space = self.space
         self.told: list[str] = []
 
     def tell(self, event: str, **_fields: object) -> None:
@@ -106,7 +105,7 @@ def test_a_leader_that_has_committed_nothing_yet_lets_none_lead_that_is_behind(
 
 def test_only_a_leader_lets_another_lead(node: DamagedNode) -> None:
     node.core.role = "follower"
-    damage: Any = node.disk_space.damage
+    damage: Any = node.damage
     damage.refuse(node, AnswerFetch(None, FetchResponse(), 3), CorruptLog("it is"))
     assert node.until(1000) == []
 
@@ -141,7 +140,7 @@ def test_what_a_consumer_cannot_get_is_damage(node: DamagedNode, at: int) -> Non
 def test_a_consumer_gets_no_record_for_another(node: DamagedNode) -> None:
     """No CRC covers base offsets: the record of offset 2 was handed out for the one of 3."""
     leader = PartitionLeader(node)  # type: ignore[arg-type]
-    node.core.committed_offset = node.log.end_offset
+    node.core.uncuttable_offset = node.log.end_offset
     log = node.log
     flip(log.active.file.path, log.active.place_of(3)[0] + 100)  # whole again
     places = [log.active.place_of(offset)[0] for offset in range(log.end_offset)]
@@ -159,7 +158,7 @@ def test_a_consumer_gets_no_record_for_another(node: DamagedNode) -> None:
 def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> None:
     """It answered with a later record, or with the offset that the damaged header had."""
     leader = PartitionLeader(node)  # type: ignore[arg-type]
-    node.core.committed_offset = node.log.end_offset
+    node.core.uncuttable_offset = node.log.end_offset
     log = node.log
     flip(log.active.file.path, log.active.place_of(3)[0] + 100)  # whole again
     node.core.epoch_start_offset = 0
@@ -171,7 +170,7 @@ def test_a_search_by_time_passes_no_damage_over(node: DamagedNode, at: int) -> N
     assert node.told == ["log_damaged"] * 2
     flip(log.active.file.path, at)  # whole again
     append(log, batch_of([b"later"], timestamp=TIMESTAMP + 9), 1)
-    node.core.committed_offset = log.end_offset
+    node.core.uncuttable_offset = log.end_offset
     assert found(leader.offset_at(TIMESTAMP + 9, 7, True))[1][0] == 6
     if at == 16:  # on the way from where the index leads
         flip(log.active.file.path, log.active.place_of(5)[0] + at)

@@ -21,7 +21,7 @@ def test_damage_is_no_end_of_the_log(asked: Asked) -> None:
     asked.append(batch_of([b"2"]))
     asked.commit()
     log = asked.it.node.log
-    asked.it.node.disk_space.damage.giving_way.at_ms = 1 << 60  # it goes on leading
+    asked.it.node.damage.giving_way.at_ms = 1 << 60  # it goes on leading
     flip(log.active.file.path, log.active.place_of(BASE + 2)[0] + 7)
     assert b"1" in bytes(asked.fetch(BASE).records)
     one = asked.fetch(BASE + 2)
@@ -49,7 +49,7 @@ def test_a_batch_within_a_damaged_one_is_no_answer(asked: Asked) -> None:
     asked.append(batch_of([b"0", b"p" * 100 + inner[:-1]]))
     asked.commit()
     log = asked.it.node.log
-    asked.it.node.disk_space.damage.giving_way.at_ms = 1 << 60  # it goes on leading
+    asked.it.node.damage.giving_way.at_ms = 1 << 60  # it goes on leading
     flip(log.active.file.path, log.active.place_of(BASE)[0] + 8)
     answer = asked.fetch(BASE + 1)
     assert answer.partition_error_code == ErrorCode.CORRUPT_MESSAGE and not answer.records

@@ -9,6 +9,7 @@ import pytest
 
 from kraftfast.core import events as ev
 from kraftfast.errors import DiskFull
+from kraftfast.node.damage import Damage
 from kraftfast.node.disk_space import FULL_MS_MAX, DiskSpace
 from kraftfast.node.failures import Unanswered
 from kraftfast.node.giving_way import PAUSE_MS_MAX
@@ -41,6 +42,7 @@ class FullNode:
         self.now_ms = 0
         self.space = DiskSpace()
         self.space.look_ms = 1 << 60
+        self.damage = Damage()
 
     def describe(self, _now_ms: int) -> Any:
         """The quorum as the core describes it."""
@@ -57,6 +59,7 @@ class FullNode:
         """Look every 100 ms; return what it has done so far."""
         while self.now_ms < ms:
             self.now_ms += 100
+            self.damage.mind(self, self.now_ms)
             self.space.mind(self, self.now_ms)
         return self.led
 

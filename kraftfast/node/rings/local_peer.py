@@ -135,7 +135,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
                 effect.response, offset, effect.max_bytes, log, effect.read_end_offset
             )
         except CorruptLog as error:  # the stream is blocked, until the follower opens another one
-            self.node.disk_space.damage.refuse(self.node, effect, error)
+            self.node.damage.refuse(self.node, effect, error)
             self.push(effect.response, -1, 0, log)
             end_offset = offset
         except Exception as error:

@@ -235,7 +235,7 @@ class Snapshots:
         response = effect.response
         data = b""
         if isinstance(found, Exception) and self._sent == effect.snapshot_id:  # not deleted since
-            self.node.disk_space.damage.report(self.node, found)
+            self.node.damage.report(self.node, found)
         if found is None or isinstance(found, Exception):
             response.partition_error = ErrorCode.SNAPSHOT_NOT_FOUND
         else:
@@ -387,7 +387,7 @@ class Snapshots:
         except CorruptLog as error:
             if str(error) != self._told:
                 self._told = str(error)
-                self.node.disk_space.damage.report(self.node, error)
+                self.node.damage.report(self.node, error)
             return None
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:

@@ -78,7 +78,7 @@ class CommittedFloor:
         With a floor inside the newest segment the next start can tell that this one is missing; so
         it must also be behind the newest snapshot, which stands for all below its end.
         """
-        stored, committed = self.stored.offset, core.committed_offset
+        stored, committed = self.stored.offset, core.uncuttable_offset
         begin, snapshots = self.log.active.base_offset, core.snapshots
         if snapshots and snapshots[-1].offset > begin:
             begin = snapshots[-1].offset
@@ -88,7 +88,7 @@ class CommittedFloor:
 
     def _place(self, core: Replica) -> OffsetAndEpoch:
         """Return the end of what is both committed and flushed here, with its epoch."""
-        offset = min(core.committed_offset, self.log.flushed_end_offset)
+        offset = min(core.uncuttable_offset, self.log.flushed_end_offset)
         epoch = self._epoch_before(offset)
         return NOTHING if epoch < 0 else OffsetAndEpoch(offset, epoch)
 

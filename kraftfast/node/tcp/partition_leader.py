@@ -65,7 +65,7 @@ class PartitionLeader:
         Kafka's does: nothing below that is ever cut (D23).
         """
         core, log = self.node.core, self.node.log
-        committed = min(core.committed_offset, log.end_offset)
+        committed = min(core.uncuttable_offset, log.end_offset)
         return int(max(core.high_watermark, committed, log.log_start_offset))
 
     @property
@@ -149,7 +149,7 @@ class PartitionLeader:
             segment, position, length = found
             length, _ = sound_part(log, segment, position, length, offset, True)
         except CorruptLog as error:
-            self.node.disk_space.damage.report(self.node, error)
+            self.node.damage.report(self.node, error)
             raise
         return bytes(segment.file.view(position, position + length))
 
@@ -232,7 +232,7 @@ class PartitionLeader:
             self.node.tell("search_failed", why=error)
             return ErrorCode.CORRUPT_MESSAGE, NOWHERE
         except CorruptLog as error:
-            self.node.disk_space.damage.report(self.node, error)
+            self.node.damage.report(self.node, error)
             return ErrorCode.CORRUPT_MESSAGE, NOWHERE
         if found is not None:
             return ErrorCode.NONE, found

@@ -84,7 +84,7 @@ class EarlyOracle:
         """
         core, log, floor = process.core, process.log, process.floor
         begin = max([log.active.base_offset, *(each.offset for each in core.snapshots)])
-        known = min(core.committed_offset, log.flushed_end_offset)
+        known = min(core.uncuttable_offset, log.flushed_end_offset)
         late = floor.writing or process.now_ms() < floor.retry_ms
         if not late and floor.stored.offset <= begin < known:
             raise Violation(
