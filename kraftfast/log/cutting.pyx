@@ -40,25 +40,28 @@ def truncate(Log log not None, int64_t end_offset):
     keep = keep or log.segments[:1]
     segment = keep[-1]
     position = segment.position
-    if end_offset < segment.end_offset:
+    if end_offset < segment.end_offset or segment.page != NULL:
         found = boundary(segment, end_offset)
         if found == -2:  # D10: what is kept is damaged; told before any watermark is lowered
-            from kraftfast.log.reading.served import raise_damage
+            from kraftfast.log.reading.served import check_batches
 
-            raise_damage(log, segment, end_offset)
+            check_batches(log, segment, 0, segment.position, segment.base_offset)
         assert found >= 0, "cut inside a batch"
         position = found
+    producers = log.producers.before_cut(end_offset, keep)  # D25: it may be refused
     epochs = [entry for entry in log.epochs if entry[1] < end_offset]
     last_epoch = epochs[-1][0] if epochs else log.start_epoch
     log.trims.stop()
     spare = log.nursery.spare_now() if segment.page == NULL else None
-    if end_offset < log.durable_end.offset:  # lowered first: what is cut is no damage
+    # Lowered first: what is cut is no damage. Where no page is left to tell what was on disk until
+    # the next segment has its name, this does (D10).
+    if end_offset < log.durable_end.offset or segment.page == NULL:
         log.durable_end = OffsetAndEpoch(end_offset, last_epoch)
         marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
     log.truncations += 1
     log.flushed_end_offset = min(log.flushed_end_offset, end_offset)
     log.epochs, log.last_epoch, log.end_offset = epochs, last_epoch, end_offset
-    log.producers.cut(end_offset, log.segments)  # D25: nothing that may be refused is left
+    log.producers.cut(end_offset, producers)
     for later in reversed(log.segments[len(keep):]):
         trimming.remove(log, later)
     log.segments = keep

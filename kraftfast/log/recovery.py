@@ -44,7 +44,7 @@ from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_footer import load_producers
-from kraftfast.log.used_again import appended_end, vouched_end
+from kraftfast.log.used_again import appended_end, held_more, vouched_end
 from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
 
@@ -192,10 +192,10 @@ class Recovery:
     # stored: the epoch checkpoint, or None without one that parses. durable_end: of the last clean
     # close. floor: of what is committed. target, flushed: (offset, epoch) of D10. paged: whether
     # any segment is prepared, which none is where Kafka wrote last. next_epoch: index of the stored
-    # entry that comes next.
-    # keep: how many segments stay. phantom_tail: the stored one, after `look` the one to be stored.
-    # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
-    # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
+    # entry that comes next. keep: how many segments stay. phantom_tail: the stored one, after
+    # `look` the one to be stored. snapshots: ids on disk but the bootstrap's, ascending. start:
+    # where the log starts, and the epoch of the record before. anew: whether the newest snapshot
+    # takes the place of the log.
 
     def __init__(
         self,
@@ -413,10 +413,8 @@ class Recovery:
             raise CorruptLog(
                 f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): "
                 f"{reason}; everything below offset {bound} had been flushed",
-                segment.file.path,
-                segment.position,
-                end_offset,
-            )
+                segment.file.path, segment.position, end_offset,
+            )  # fmt: skip
         self.cut_reason = reason
 
     def _judge_end(self, end_offset: int) -> None:
@@ -424,7 +422,8 @@ class Recovery:
         bound = self._durable_bound(len(self.segments))
         if end_offset < bound:
             where = self.segments[-1].file.path if self.segments else self.path
-            raise EndMissing(
+            damaged = self.segments and held_more(self.segments[-1])  # D10: no whole file is gone
+            raise (CorruptLog if damaged else EndMissing)(
                 f"{where} ends at offset {end_offset}, but everything below offset {bound} had "
                 f"been flushed",
                 where,

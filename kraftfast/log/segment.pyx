@@ -331,15 +331,14 @@ cdef class Segment:
         return self.walk_to(offset, &position, &base_offset)
 
     cdef uint64_t seek_behind(self, int64_t offset, uint64_t at, int64_t *base_offset) noexcept:
-        """Do as :meth:`seek` behind a damaged header at ``at``, for an offset at which a batch
-        begins, or the index has one; ``position`` if it is not found.
+        """Do as :meth:`seek` behind a damaged batch at ``at``; ``position`` if it is not found.
 
-        A follower that lacks only that batch must be able to fetch it here (L5). It is believed if
-        batches follow each other from it to the next one of the index, or to the end: one inside
-        a record of the damaged one does not. In what is sound a record may hold some (D20).
+        A follower that lacks only what begins there must get it (L5). It is believed if batches
+        follow each other from it to the next one of the index, or to the end, and from no other
+        place: a record may hold what reaches as far (D20).
         """
         cdef Py_ssize_t entry = self.entry_before(offset)
-        cdef uint64_t end = self.position, position
+        cdef uint64_t end = self.position, position, found = self.position
         cdef int64_t follows, reached = self.end_offset
         cdef kf_batch_header h
         if entry + 1 < self.index_count:
@@ -358,10 +357,11 @@ cdef class Segment:
                 position += h.size
                 follows += h.record_count
             if position == end and follows == reached:
-                base_offset[0] = offset
-                return at
+                if found != self.position:
+                    return self.position
+                base_offset[0], found = offset, at
             at += 1
-        return self.position
+        return found
 
     cdef int64_t find(self, int64_t offset) except -2:
         """Do as :meth:`seek`."""

@@ -94,6 +94,14 @@ def appended_end(recovery):
     return reached
 
 
+def held_more(Segment segment not None) -> bool:
+    """Return whether this file alone tells that more was on disk here than was found (D10)."""
+    cdef kf_watermark w
+    if segment.page == NULL:
+        return segment.position < <uint64_t>segment.file.size
+    return not kf_watermark_load(segment.page, &w) and w.flushed.offset > segment.end_offset
+
+
 cdef struct Mark:
     int64_t offset  # -1: unknown
     uint64_t voucher

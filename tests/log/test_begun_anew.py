@@ -354,6 +354,19 @@ def test_damage_is_told_even_where_a_snapshot_covers_it(place: tuple[int, int]) 
         home.open(**SETTINGS)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_page_that_is_lost_is_told_where_a_snapshot_covers_it(closed: bool) -> None:
+    """D10: a log ended where the page had been, and all of it was left without a word."""
+    home = filled(CrashDisk())
+    snapshot(home, 60, 3)
+    segment = home.log.active
+    at, offset = segment.place_of(segment.base_offset + 1)[0], segment.base_offset + 1
+    home.close() if closed else home.kill()
+    os.pwrite(home.disk._node(home.segment_paths()[-1]).fd, bytes(100), at)
+    with pytest.raises(CorruptLog, match=f"ends at offset {offset}"):
+        home.open(**SETTINGS)
+
+
 @pytest.mark.parametrize("place, good", [((60, 3), True), ((59, 3), False), ((30, 4), True)])
 def test_an_end_that_a_snapshot_has_may_be_missing(place: tuple[int, int], good: bool) -> None:
     """As a crash leaves it that cut off an install: the newest segments are gone."""

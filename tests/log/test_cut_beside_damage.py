@@ -5,6 +5,7 @@ No CRC covers a base offset (D10), and a record may hold bytes that look like a 
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kraftfast.core import messages as msg
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log import Log
+from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.served import Served
 from kraftfast.node.translation.diverging import check_cut
 from kraftfast.types import OffsetAndEpoch
@@ -85,6 +87,44 @@ def test_what_is_sent_goes_by_counts(tmp_path: Path) -> None:
     home.kill()
 
 
+def test_a_batch_that_spans_the_one_asked_for_is_not_served(tmp_path: Path) -> None:
+    """D20: a record of a damaged batch began one that ended where the sound one behind it ends."""
+    home = Home(tmp_path)
+    log = home.open()
+    fill(log, 4, 300)
+    sound = batch([b"real"], base_offset=5, epoch=1)
+    forged = batch([b"\0" + sound[:-1]], base_offset=5, epoch=1)
+    assert forged.endswith(b"\0" + sound), "the rest of the damaged batch, and all of the sound one"
+    append(log, batch([b"p" * 100 + forged[: -len(sound) - 1]], epoch=1), 1)
+    append(log, sound, 1)
+    append(log, batch([b"next"], epoch=1), 1)
+    log.flush()
+    flip_in(log, 4, 17)
+    with pytest.raises(CorruptLog):
+        Served().locate(log, 5, 300, -1)
+    home.kill()
+
+
+def test_an_index_entry_leads_into_no_record(tmp_path: Path) -> None:
+    """D20, I23: it has no checksum, and what a record holds was read as a batch of the log."""
+    home = Home(tmp_path)
+    log = home.open()
+    fill(log, 20)
+    forged = batch([b"forged"], base_offset=15, epoch=1)
+    append(log, batch([b"p" * 500 + forged + b"p" * 500], epoch=1), 1)
+    fill(log, 20)
+    home.close()
+    data = Path(home.segment_paths()[0]).read_bytes()
+    index = Path(home.log_path, f"{0:020d}.index")
+    entries = [list(each) for each in struct.iter_unpack(">ii", index.read_bytes())]
+    (entry,) = [each for each in entries if each[0] == 15]
+    entry[1] = data.index(forged)
+    index.chmod(0o600)
+    index.write_bytes(b"".join(struct.pack(">ii", *each) for each in entries))
+    with LogReader(home.log_path) as reader:
+        assert [record.value for record in reader.records(15, 16)] != [b"forged"]
+
+
 def test_a_cut_goes_by_counts(tmp_path: Path) -> None:
     """D10: a base offset that changed lowered the watermark, and the next start cut the rest."""
     home, log = flushed(tmp_path)
@@ -105,6 +145,59 @@ def test_a_cut_behind_damage_changes_nothing(tmp_path: Path) -> None:
         log.truncate(33)
     assert (log.active.watermark(), log.end_offset, log.truncations) == before
     home.kill()
+
+
+def test_a_cut_between_segments_checks_the_one_before(tmp_path: Path) -> None:
+    """D10: those behind it were removed before it ended by an assertion."""
+    home = Home(tmp_path)
+    log = home.open()
+    while len(log.segments) < 3:
+        append(log, batch([b"x" * 2000], epoch=1), 1)
+    log.flush()
+    segment, there = log.segments[1], home.segment_paths()
+    flip(Path(segment.file.path), segment.place_of(segment.base_offset + 5)[0] + 16)
+    with pytest.raises(CorruptLog, match=f"offset {segment.base_offset + 5}"):
+        log.truncate(segment.end_offset)
+    assert (home.segment_paths(), log.truncations) == (there, 0)
+    home.kill()
+
+
+def test_a_cut_that_the_state_of_producers_denies(tmp_path: Path) -> None:
+    """D25: the log's end was lowered already when what is kept turned out to be damaged."""
+    with a_twin(tmp_path) as twin:
+        for number in range(9):
+            twin.append(7 + number % 2, 0, number // 2 * 2, 2)
+        log = twin.log
+        log.flush()
+        before = log.end_offset, log.truncations, log.active.watermark()
+        flip_in(log, 4, 70)
+        with pytest.raises(CorruptLog):
+            log.truncate(14)
+        assert (log.end_offset, log.truncations, log.active.watermark()) == before
+
+
+def test_a_crash_as_a_trimmed_segment_is_cut_leaves_no_tail(tmp_path: Path) -> None:
+    """D10: no page was left to tell what had been flushed, and damage was cut off as torn."""
+    home = Home(tmp_path)
+    log = home.open()
+    while len(log.segments) < 4:
+        append(log, batch([b"x" * 2000], epoch=1), 1)
+    log.flush()
+    assert log.retire() == 3
+    segment = log.segments[1]
+    damaged = segment.place_of(segment.base_offset + 5)[0] + 100
+
+    def rename(*_names: str) -> None:
+        raise KeyboardInterrupt
+
+    home.disk.rename, renames = rename, home.disk.rename  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        log.truncate(log.segments[2].base_offset + 7)
+    home.disk.rename = renames  # type: ignore[method-assign]
+    flip(Path(segment.file.path), damaged)
+    home.kill()
+    with pytest.raises(CorruptLog, match=f"offset {segment.base_offset + 5}"):
+        home.open()
 
 
 @pytest.mark.parametrize("byte", [7, 8, 16, 40])

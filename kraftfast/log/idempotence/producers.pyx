@@ -249,19 +249,21 @@ cdef class Producers:
         self.named_ones = OrderedDict((each.id, each) for each in named)
         return 0
 
-    def cut(self, int64_t end_offset, list segments):
-        """Follow the log, which was cut to ``end_offset``: what stood beyond it never was.
+    def before_cut(self, int64_t end_offset, list segments):
+        """Return the state that :meth:`cut` takes; None if no producer is known.
 
-        ``segments``: of the log, cut already. Reads the headers from the last mark on.
+        Reads the headers from the last mark on. Raises CorruptLog.
         """
         if not self.by_id and not self.forgotten:
-            self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
-            return  # producers only go where another one comes
-        cdef Producers again = self.at(end_offset, segments)
+            return None  # producers only go where another one comes
+        return self.at(end_offset, segments)
+
+    def cut(self, int64_t end_offset, Producers again):
+        """Follow the log, which is cut to ``end_offset``: what stood beyond it never was."""
         self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
-        self.take_all(again.by_touch())
-        self.forgotten = again.forgotten
-        self.newest = None
+        if again is not None:
+            self.take_all(again.by_touch())
+            self.forgotten, self.newest = again.forgotten, None
 
     def at(self, int64_t end_offset, list segments) -> Producers:
         """Return the state as of an earlier end of the log, at or above ``origin_offset``."""

@@ -163,8 +163,8 @@ class HeldSegment(CopiedFile):
     def _indexed(self, offset: int) -> Mark | None:
         """Return a place at or before ``offset`` by the ``.index`` file; None if it names none.
 
-        An entry is the last offset of a batch and its position. The file has no checksum: the batch
-        is looked at.
+        An entry is the last offset of a batch and its position. The file has no checksum, and a
+        record may hold what looks like that batch: those from the entry before must lead there.
         """
         if self.index is None:
             self.index = self._read_index()
@@ -177,11 +177,27 @@ class HeldSegment(CopiedFile):
                 high = middle - 1
         if not low:
             return None
-        last_offset, position = self._entry(low - 1)
+        found = self._named(low - 1)
+        before = self._named(low - 2) if low > 1 else (self.base_offset, 0)
+        return found if found and before and self._leads(before, found) else None
+
+    def _named(self, number: int) -> Mark | None:
+        """Return what an entry names, if a batch seems to be there."""
+        last_offset, position = self._entry(number)
         found = self._offsets(position) if position > 0 else None
         if found is None or found[1] != last_offset or found[0] < self.base_offset:
             return None
         return found[0], position
+
+    def _leads(self, before: Mark, to: Mark) -> bool:
+        """Return whether batches lead from one place to another."""
+        (offset, position), begin, fault = before, -1, scan.WHOLE
+        while fault == scan.WHOLE and begin < position < to[1]:
+            begin = position
+            _, position, offset, _, fault = self.walk(
+                position, offset, end_offset=to[0], bytes_max=PLACES_APART_BYTES, verify_crc=True
+            )
+        return (offset, position) == to
 
     def _entry(self, number: int) -> tuple[int, int]:
         """Return (last offset, position) of an entry of the index."""

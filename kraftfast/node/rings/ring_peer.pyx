@@ -457,10 +457,10 @@ cdef class RingPeer:
             return False
         if self.segment is not None and found is not self.segment:
             self.bytes_only = False  # asked for because of one segment, which may be gone by now
-        self.segment = found
-        position, base_offset = self.segment.place_of(offset)
+        position, base_offset = found.place_of(offset)
         if position < 0:
             served.raise_damage(log, found, offset)
+        self.segment = found  # with its place, or a later call would take another's
         self.position, self.offset, self.parted = position, base_offset, 0
         return True
 
