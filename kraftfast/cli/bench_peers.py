@@ -91,6 +91,8 @@ def check_peers(asked: dict[str, Any]) -> None:
     """Refuse options that do not go together. Raises UsageError."""
     if asked["build"] and asked["peers"] is None:
         raise click.UsageError("--build needs --peers FOLDER: where drivers are built")
+    if asked["kills"] and asked["only"] and "kraftfast" not in asked["only"]:
+        raise click.UsageError("--kills are of kraftfast, which --only leaves out")
 
 
 @click.command("peers", cls=options.Checked, check=check_peers)

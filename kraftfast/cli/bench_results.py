@@ -331,8 +331,8 @@ def compare_results(
     allows one.
     """
     if Path(first).is_dir() and Path(second).is_dir():
-        both = Path(first), Path(second)
-        result, measured = compare_checkouts(both, plan, directory, folder, as_json)
+        both, judged = (Path(first), Path(second)), fail_if_worse is not None
+        result, measured = compare_checkouts(both, plan, directory, folder, as_json, judged)
         tell_of_checkouts(result, measured, fail_if_worse, as_json)
         return
     if plan is not None or directory is not None:
@@ -388,14 +388,23 @@ def compare_checkouts(
     directory: str | None,
     folder: Path | None,
     quiet: bool,
+    judged: bool,
 ) -> tuple[Result, list[tuple[str, str]]]:
-    """Measure two checkouts by turns; return the result, and the pairs of measures in it."""
+    """Measure two checkouts by turns; return the result, and the pairs of measures in it.
+
+    Raises InputError also where there is to be a verdict (``judged``) and the plan allows none.
+    """
     from kraftfast.bench import checkouts
     from kraftfast.bench import plan as plans
+    from kraftfast.bench.compare import REPETITIONS_MIN
     from kraftfast.bench.result import default_folder
 
     asked, table = plans.read(plan) if plan else (plans.of_table(USUAL, "compare"), USUAL)
     check_options(asked)
+    if judged and asked.repeat < REPETITIONS_MIN:
+        raise InputError(
+            f"repeat is {asked.repeat}: --fail-if-worse needs {REPETITIONS_MIN} turns for a verdict"
+        )
     place = (folder or default_folder()) / "environments"
 
     def say(text: str) -> None:

@@ -17,6 +17,7 @@ from kraftfast.cli.bench import LATENCY_FIXED, WINDOW, check_load, scenario, sce
 
 RATE, RATE_MAX = 200, 1000
 TOP, TOP_CHANGES = 5, 20
+RESULT = "bench.json"
 
 
 def what(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,6 +116,8 @@ def _check_output(output: Path) -> None:
     """Raise InputError if nothing can be written there, before anything runs."""
     from kraftfast.errors import InputError
 
+    if (output / RESULT).exists() and not any(output.glob("*.speedscope.json")):
+        raise InputError(f"{output / RESULT} is there, and of no profile: choose another folder")
     made = [each for each in (output, *output.parents) if not each.exists()]
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -164,7 +167,7 @@ def _write(
             colour = flame.by_change(earlier[name], found)
             text = flame.draw(found, f"{name}: red grew, blue shrank", note, colour)
             stacks.write(output / f"{name}.diff.svg", text)
-    stacks.write(output / "bench.json", json.dumps(line) + "\n")
+    stacks.write(output / RESULT, json.dumps(line) + "\n")
 
 
 def _summary(

@@ -68,6 +68,8 @@ def test_without_peers_only_ours_can_run() -> None:
     told = fails(run("bench", "peers", "--only", "etcd"), 3)
     assert "nothing to measure: etcd: --peers says where the drivers are" in told
     assert "--build needs --peers FOLDER" in fails(run("bench", "peers", "--build"), 2)
+    done = run("bench", "peers", "--kills", 1, "--only", "floor,etcd")
+    assert "--kills are of kraftfast" in fails(done, 2)
 
 
 def test_a_driver_that_cannot_be_built_is_named(tmp_path: Path) -> None:

@@ -100,10 +100,18 @@ def test_one_that_ends_before_it_samples_is_told(
     (("--diff", "earlier", "-o", "./earlier"), "--diff earlier would be overwritten"),
     (("--diff", "./profile"), "--diff profile would be overwritten"),
     (("-o", "/proc/none"), "cannot write to /proc/none: "),
+    (("-o", "mine"), "mine/bench.json is there, and of no profile"),
 ])  # fmt: skip
 def test_bad_options_are_told_before_anything_runs(
-    options: tuple[object, ...], said: str, kraftfast: Callable[..., Done]
+    options: tuple[object, ...],
+    said: str,
+    kraftfast: Callable[..., Done],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "bench.json").touch()
     done = kraftfast("profile", "cpu", "latency", *options)
     assert done.code in (2, 3) and said in done.err and done.err.count("\n") == 1
 

@@ -199,10 +199,13 @@ def test_options_that_no_file_and_no_line_can_hold(options: dict[str, str], mess
 
 
 def test_a_log_is_not_overwritten(tmp_path: Path) -> None:
+    value = StructType([StructField("value", BinaryType())])
     with pytest.raises(errors.InvalidOption, match="cannot be overwritten: .* outputMode"):
-        check_schema(StructType([StructField("value", BinaryType())]), True)
+        check_schema(value, True)
     with pytest.raises(errors.NotFormatted, match="holds no quorum: there is no quorum.json"):
         SinkOptions.of({"path": str(tmp_path)}, "x").check_place()
+    with pytest.raises(errors.InvalidOption, match="neverRun is of the job that producerName"):
+        BatchWriter(SinkOptions.of({"path": "q", "neverRun": "true"}, "x"), value, False)
     with pytest.raises(errors.InvalidOption, match="did you mean producerName"):
         SinkOptions.of({"path": "x", "producername": "y", "producer": "z"}, "x")
 
