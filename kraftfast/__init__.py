@@ -5,7 +5,7 @@
 True
 
 The names below are loaded on first use (PEP 562), so that ``import kraftfast.record`` loads nothing
-of the floors above it. The errors are loaded at once: there may be no descriptor left later on.
+of the layers above it. The errors are loaded at once: there may be no descriptor left later on.
 """
 
 from __future__ import annotations

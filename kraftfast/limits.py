@@ -1,4 +1,4 @@
-"""Every bound and constant in one place; relations between them are checked at import.
+"""Bounds that several files share, or that Kafka sets; their relations are checked at import.
 
 Sizes are bytes, times milliseconds unless a name says otherwise.
 """
@@ -89,6 +89,7 @@ SEGMENT_BYTES_MAX = 2**31 - 2 * PAGE_BYTES
 # --- idempotent producers ---
 PRODUCERS = 1024  # that the log knows, unless configured otherwise
 PRODUCERS_MAX = 4096  # so many fit a snapshot's footer, whatever they did
+PRODUCER_EPOCH_LAST = 2**15 - 2  # as in Kafka: behind it comes another id
 PRODUCER_BATCHES = 64  # of each, whose offsets are remembered; Kafka: 5
 PRODUCER_NAME_BYTES_MAX = 255
 

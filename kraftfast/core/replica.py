@@ -212,7 +212,7 @@ class Replica:
         trail, end_offset, flushed_end_offset, log_start_offset: what recovery found. The flushed
             end is only what is known to be on disk (D3).
         phantom_tail: upper bound of what may have been acknowledged and is damaged (D10).
-        memory_uncertain: a ``durability=memory`` replica came back without its memory.
+        memory_lost: a ``durability=memory`` replica came back without its memory.
         cluster_id: None until it is known.
         history: the KRaftVersion and KRaftVoters records of the latest snapshot and of the whole
             log, committed or not; None: there are none.
@@ -238,7 +238,7 @@ class Replica:
         flushed_end_offset: int,
         log_start_offset: int = 0,
         phantom_tail: OffsetAndEpoch | None = None,
-        memory_uncertain: bool = False,
+        memory_lost: bool = False,
         cluster_id: str | None = None,
         history: VoterHistory | None = None,
         snapshots: tuple[OffsetAndEpoch, ...] = (),
@@ -260,7 +260,7 @@ class Replica:
             now_ms,
             sorted(snapshots),
         )
-        doubt = Doubt(phantom_tail, memory_uncertain)
+        doubt = Doubt(phantom_tail, memory_lost)
         self._state = ReplicaState(
             config,
             local,
@@ -412,7 +412,7 @@ class Replica:
         """Return whether to make a snapshot there. Raises ``InvalidOption`` if it cannot be."""
         return snapshots_of.may_create(self._state, snapshot_id)
 
-    def cut_offset(self, diverging: OffsetAndEpoch) -> int:
+    def truncation_offset(self, diverging: OffsetAndEpoch) -> int:
         """Return where a FetchResponse with this diverging epoch would cut the log.
 
         The core does not know where batches begin. The node must ask, and must not hand over an

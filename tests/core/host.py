@@ -41,9 +41,9 @@ class Host:
         self.queued = 0  # records that producers have waiting
         self.flushing: tuple[int, int] | None = None  # end and truncations when it began
         self.reject_next = False
-        self.stalled = False  # the log has no room
-        self.waiting_write: fx.WriteFetched | None = None
-        self.waiting_control: fx.AppendControl | None = None
+        self.no_room = False  # the log has no room
+        self.stalled: fx.WriteFetched | None = None
+        self.control: fx.AppendControl | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.probing: fx.Probe | None = None  # the latest
         self.fetched_bytes = 0  # of the snapshot on its way here
@@ -64,8 +64,8 @@ class Host:
         self.flushing = None
         self.applied = -1
         self.disk.truncations = 0
-        self.stalled = False
-        self.waiting_write = self.waiting_control = None
+        self.no_room = False
+        self.stalled = self.control = None
         self.slices_held = 0
         self.replica = world.replica_class(
             world.config_of(self.id),
@@ -209,8 +209,8 @@ class Host:
         self.queued = 0
 
     def do_AppendControl(self, effect: fx.AppendControl) -> None:
-        if self.stalled:
-            self.waiting_control = effect
+        if self.no_room:
+            self.control = effect
             return
         began = len(self.disk.records)
         batch = self.world.new_batch() if len(effect.records) > 1 else 0
@@ -233,8 +233,8 @@ class Host:
 
     def do_WriteFetched(self, effect: fx.WriteFetched) -> None:
         assert effect.offset == len(self.disk.records)
-        if self.stalled:
-            self.waiting_write = effect
+        if self.no_room:
+            self.stalled = effect
             return
         records = effect.payload.records
         # D20: contiguity
@@ -267,9 +267,9 @@ class Host:
 
     def room_again(self) -> None:
         """The log has room: what waited for it is written."""
-        self.stalled = False
-        effect, self.waiting_write = self.waiting_write, None
-        control, self.waiting_control = self.waiting_control, None
+        self.no_room = False
+        effect, self.stalled = self.stalled, None
+        control, self.control = self.control, None
         if effect is not None:
             self.do_WriteFetched(effect)
         if control is not None:
@@ -389,7 +389,7 @@ class Host:
         self.world.on_all(self, effect.offset)
 
     def do_RoleChanged(self, effect: fx.RoleChanged) -> None:
-        self.waiting_write = self.waiting_control = None
+        self.stalled = self.control = None
 
     def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
         if effect.error == ErrorCode.NONE:

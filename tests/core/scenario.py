@@ -225,7 +225,7 @@ class Scenario(Outside):
     def cmd_start(self, id: str, *words: str) -> None:
         said = {}
         if "memory-lost" in words:
-            said["memory_uncertain"] = True
+            said["memory_lost"] = True
         if "phantom" in words:
             offset, epoch = words[words.index("phantom") + 1].split("@")
             said["phantom_tail"] = OffsetAndEpoch(int(offset), int(epoch))
@@ -371,7 +371,7 @@ class Scenario(Outside):
         self.world.hosts[int(id)].reject_next = True
 
     def cmd_stall(self, id: str) -> None:
-        self.world.hosts[int(id)].stalled = True
+        self.world.hosts[int(id)].no_room = True
 
     def cmd_room_for(self, id: str) -> None:
         self.world.hosts[int(id)].room_again()

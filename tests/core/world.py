@@ -176,7 +176,7 @@ class World:
             origin = Origin(message.source, message.correlation)
             host.step(ev.RequestReceived(origin, message.body))
             return
-        if isinstance(message.body, FetchResponse) and host.waiting_write is not None:
+        if isinstance(message.body, FetchResponse) and host.stalled is not None:
             self.messages.appendleft(message)  # later answers wait behind the one that is written
             return
         host.step(ev.ResponseReceived(message.source, message.correlation, message.body, message))

@@ -112,7 +112,7 @@ def start(host: Lone, linked: tuple[tuple[int, bytes], ...]) -> None:
     """A process begins; what it had on disk decides how."""
     host.lives += 1
     host.was_voter = False
-    host.start(phantom_tail=host.phantom, memory_uncertain=host.memory_lost)
+    host.start(phantom_tail=host.phantom, memory_lost=host.memory_lost)
     streaming = host.world.setting.streaming
     for peer_id, directory_id in linked:
         host.step(ev.LinkUp(peer_id, streaming, True, directory_id))
@@ -127,7 +127,7 @@ def crash(host: Lone, keep: int, damaged: int) -> None:
     disk = host.disk
     if host.id in host.world.setting.in_memory and (not keep or keep < unflushed(disk)):
         host.memory_lost = True
-    host.queued, host.flushing, host.waiting_write, host.refused = 0, None, None, False
+    host.queued, host.flushing, host.stalled, host.refused = 0, None, None, False
     host.probing, host.fetched_content = None, ()
     host.fetched_bytes = host.slices_held = 0
     host.crash(keep)

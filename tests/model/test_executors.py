@@ -118,7 +118,7 @@ class Fetched(FetchedBytes):
         self._host = both.host
 
     def copy_records(self, log: Log, epoch: int, stats: Stats) -> tuple[bool, bool]:
-        return (False, False) if self._host.stalled else super().copy_records(log, epoch, stats)
+        return (False, False) if self._host.no_room else super().copy_records(log, epoch, stats)
 
 
 class Asker:
@@ -320,9 +320,9 @@ def test_a_flush_is_of_what_stood_when_it_began(both: Both) -> None:
 @pytest.mark.parametrize("role_ends", [False, True])
 def test_a_copy_waits_for_room(both: Both, role_ends: bool) -> None:
     """And goes with its role."""
-    both.host.stalled = True
+    both.host.no_room = True
     both.carry_out([both.copied()])
-    assert both.node.stalled is not None and both.host.waiting_write is not None
+    assert both.node.stalled is not None and both.host.stalled is not None
     if role_ends:
         both.carry_out([both.role()])
         assert both.node.stalled is None

@@ -173,7 +173,7 @@ def test_where_a_diverging_offset_may_cut(seed: int, tmp_path: Path) -> None:
         both.append()
     inside = 0
     for offset in range(len(both.records) + 1):
-        core: Any = SimpleNamespace(cut_offset=lambda diverging: diverging.offset)
+        core: Any = SimpleNamespace(truncation_offset=lambda diverging: diverging.offset)
         response = FetchResponse(diverging=OffsetAndEpoch(offset, both.epoch))
         try:
             check_cut(core, both.log, response)

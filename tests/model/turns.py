@@ -240,7 +240,7 @@ class Turns:
             keeps_to_what_it_was_told(host)
         except Killed:
             host.crash(None if id in self.setting.in_memory else 0)
-            host.waiting_write = None
+            host.stalled = None
         finally:
             world.dies = False
         sent, dropped = self._numbers_of_requests(host, waited, asked, event)

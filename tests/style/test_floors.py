@@ -1,4 +1,4 @@
-"""Packages of one floor do not import each other; everything points down (ARCHITECTURE.md)."""
+"""Packages of one layer do not import each other; everything points down (ARCHITECTURE.md)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,6 @@ from kraftfast.errors import (
 )
 from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
 
-EPOCH_LAST = 2**15 - 2
-"""Behind it comes another id."""
 FORGOTTEN = (
     "the quorum has forgotten this producer's name, so it is not known which of its "
     "records are committed (it remembers a bounded number: kraftfast.producers.max)"
@@ -126,7 +124,7 @@ class Identities:
         Where an id was forgotten, those of its epochs that may have been used are refused, and the
         log knows only the highest epoch of all that it forgot.
         """
-        return self.identity.forgotten or self.identity.epoch >= EPOCH_LAST
+        return self.identity.forgotten or self.identity.epoch >= limits.PRODUCER_EPOCH_LAST
 
     def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
         id, epoch = expected

@@ -88,7 +88,7 @@ def core_of(node: Node, stored: QuorumState | None) -> Replica:
         log.flushed_end_offset,
         log_start_offset=log.log_start_offset,
         phantom_tail=recovered.phantom_tail,
-        memory_uncertain=node.uncertainty.memory_lost,
+        memory_lost=node.uncertainty.memory_lost,
         cluster_id=node.cluster_id or None,
         history=voter_history(node.disk, node.directory.log_path, log),
         snapshots=recovered.snapshots,

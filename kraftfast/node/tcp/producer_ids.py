@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 1024  # I25: a request for a name beyond that must be repeated
 WAIT_MS_MAX = 30_000
-EPOCH_LAST = 2**15 - 2
-"""As in Kafka: behind it comes another id."""
 EPOCHS_OF_ONE_THAT_CONTINUES, EPOCHS_OF_ANOTHER = 1, 2
 """How far a name's epoch moves, by the kind of request: both must be distinguishable later."""
 FENCED_VERSION, TAGS_VERSION = 4, 2
@@ -180,7 +178,7 @@ class ProducerIds:
         is_new = not continues or asked.expected == (id, epoch)
         if is_new:
             epoch += EPOCHS_OF_ONE_THAT_CONTINUES if continues else EPOCHS_OF_ANOTHER
-            if epoch > EPOCH_LAST:
+            if epoch > limits.PRODUCER_EPOCH_LAST:
                 fresh = self._fresh(named=True)
                 if fresh.error is not ErrorCode.NONE:
                     return fresh, False

@@ -20,7 +20,7 @@ def check_cut(core: Replica, log: Log, response: FetchResponse) -> None:
     """Raise ``MalformedFrame`` if the diverging offset would cut the log inside a batch."""
     diverging = response.diverging
     assert diverging is not None
-    offset = core.cut_offset(diverging)
+    offset = core.truncation_offset(diverging)
     if log.log_start_offset <= offset < log.end_offset and log.splits_batch(offset):
         raise MalformedFrame(
             f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the log "
