@@ -1,11 +1,13 @@
 """MkDocs hooks: pages that are made from the sources, and links that hold within the site.
 
 ``PAGES`` lists the generated pages. They are not stored: the build makes them, so that they cannot
-differ from the code. Sources: MkDocs' events ``on_files``, ``on_page_content``.
+differ from the code. Sources: MkDocs' events ``on_files``, ``on_page_markdown``,
+``on_page_content``.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from collections.abc import Callable
@@ -31,6 +33,12 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors.exceptions_page,
     "reference/error-codes.md": errors.codes_page,
 }
+IN_THE_CLONE = {
+    "../../README.md": "index.md",
+    "../../ARCHITECTURE.md": "explanation/architecture.md",
+    "../../profiles/README.md": "benchmarks/profiles.md",
+}
+"""Links of pages to files beside ``docs``, and the pages that are made of those."""
 PICTURES = ("follower-after.svg", "follower-before.svg")
 SIGNATURE = re.compile(r"<p>Appender\.\w+[:(][^\n]*\n")
 SHIM = "https://unpkg.com/iframe-worker/shim"
@@ -46,6 +54,14 @@ def on_files(files: Files, config: Any) -> Files:
         path = included.ROOT / "profiles" / name
         files.append(File.generated(config, f"benchmarks/{name}", abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links to files of the clone to the pages that are made of those."""
+    for link, place in IN_THE_CLONE.items():
+        target = posixpath.relpath(place, posixpath.dirname(page.file.src_uri))
+        markdown = markdown.replace(f"]({link}", f"]({target}")
+    return markdown
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -16,6 +16,7 @@ from tests.cli.kit import ROOT
 TIMEOUT_S = 240
 LOADED = re.compile(r'<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)="((?:https?:)?//[^"]*)"')
 IMPORTED = re.compile(r"""(?:@import\s*["']?|url\(["']?)((?:https?:)?//[^"')]*)""")
+MADE = ("cli", "configuration", "errors", "error-codes")
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}
 """The theme's makers announce their next program at each build, unless they are asked not to."""
 
@@ -38,6 +39,18 @@ def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
         assert LOADED.findall(page.read_text()) == [], page
     for sheet in site.rglob("*.css"):
         assert IMPORTED.findall(sheet.read_text()) == [], sheet
+
+
+def test_links_hold_in_a_clone() -> None:
+    """But for those to the four pages of reference that the site alone has."""
+    made = {Path(ROOT, "docs", "reference", f"{each}.md") for each in MADE}
+    gone = {
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in Path(ROOT, "docs").rglob("*.md")
+        for link in re.findall(r"\]\(([^)#:\s]+)[#)]", page.read_text())
+        if not (page.parent / link).exists() and (page.parent / link).resolve() not in made
+    }
+    assert gone == set()
 
 
 def test_every_link_within_it_leads_to_a_file(site: Path) -> None:
