@@ -14,7 +14,7 @@ from typing import Any
 
 from kraftfast.errors import KraftfastError
 from kraftfast.interrupts import last_signal, send_dropped_again
-from kraftfast.sim.workers import WorkerDied, results
+from kraftfast.sim.pool import WorkerDied, results
 
 NOTHING_RUN = 2
 

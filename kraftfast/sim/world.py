@@ -32,10 +32,10 @@ from kraftfast.sim.machines.tcp import Tcp
 from kraftfast.sim.oracles.early_oracle import EarlyOracle
 from kraftfast.sim.oracles.ending import check_disks, check_kept
 from kraftfast.sim.oracles.invariants import Oracle
-from kraftfast.sim.oracles.settling import Settling
 from kraftfast.sim.oracles.watching import WatchedProcess
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
+from kraftfast.sim.settling import Settling
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 

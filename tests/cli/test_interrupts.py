@@ -76,7 +76,7 @@ def test_a_sweep_of_seeds_is_ended_by_a_signal_whose_exception_is_dropped() -> N
     """It went on to its last seed, and said nothing."""
     program = """
 import os, runpy, signal, sys, time, weakref
-from kraftfast.sim import workers
+from kraftfast.sim import pool
 
 def results(*_asked):
     class Known:
@@ -92,7 +92,7 @@ def results(*_asked):
         time.sleep(0.01)
     yield
 
-workers.results = results
+pool.results = results
 sys.argv = ["sim", "--seed", "1"]
 runpy.run_module("kraftfast.sim", run_name="__main__")
 """

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kraftfast.sim.workers import results
+from kraftfast.sim.pool import results
 
 
 def sweep(seeds: Iterable[int], short: bool) -> list[dict[str, Any]]:
