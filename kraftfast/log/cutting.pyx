@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from kraftfast.errors import DiskFull
 from kraftfast.log.small_files import epoch_checkpoint, marks
-
 from kraftfast.log import trimming
 from kraftfast.log.used_again import tell_apart
 from kraftfast.types import OffsetAndEpoch
@@ -56,8 +56,14 @@ def truncate(Log log not None, int64_t end_offset):
     # Lowered first: what is cut is no damage. Where no page is left to tell what was on disk until
     # the next segment has its name, this does (D10).
     if end_offset < log.durable_end.offset or segment.page == NULL:
-        log.durable_end = OffsetAndEpoch(end_offset, last_epoch)
-        marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
+        lowered = OffsetAndEpoch(end_offset, last_epoch)
+        try:
+            marks.write(log.disk, log.path, marks.DURABLE_END, lowered)
+        except DiskFull as error:
+            if spare is not None:
+                log.nursery.put_back(spare, error, log.now_ms)
+            raise
+        log.durable_end = lowered
     log.truncations += 1
     log.flushed_end_offset = min(log.flushed_end_offset, end_offset)
     log.epochs, log.last_epoch, log.end_offset = epochs, last_epoch, end_offset

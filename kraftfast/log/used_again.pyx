@@ -97,8 +97,10 @@ def appended_end(recovery):
 def held_more(Segment segment not None) -> bool:
     """Return whether this file alone tells that more was on disk here than was found (D10)."""
     cdef kf_watermark w
-    if segment.page == NULL:
-        return segment.position < <uint64_t>segment.file.size
+    if segment.page == NULL:  # zeros: a cut could not take them off while a process mapped it
+        if segment.file.copied:
+            segment.file.look(segment.position, segment.file.size)
+        return not kf_is_zero(segment.file.base, segment.position, segment.file.size)
     return not kf_watermark_load(segment.page, &w) and w.flushed.offset > segment.end_offset
 
 

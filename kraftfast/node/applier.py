@@ -67,7 +67,8 @@ class Applier:
     # machine: the user's; calls: of it. host: where the replica runs. log_path: its segments.
     # fail: called in the loop with an error of the storage, which ends the replica there. applied:
     # read by others, written here; loaded: the snapshot that was taken over last, likewise.
-    # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order, which
+    # _committed: the high watermark; _beyond: what it was when the next batch reached beyond it;
+    # _changes: (after offset, leader id, epoch), in order, which
     # _lock guards. error: of the storage, which has ended the thread.
     # _questions: waiting, in order. _news: set when any of these changed.
 
@@ -84,7 +85,7 @@ class Applier:
         self.calls = Calls(host.monotonic_ns)
         self.applied = 0
         self.loaded: OffsetAndEpoch | None = None
-        self._committed = -1
+        self._committed = self._beyond = -1
         self._changes: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
         self.error: FlushFailed | CorruptLog | None = None
@@ -168,7 +169,7 @@ class Applier:
     def _turn(self, reader: LogReader) -> None:
         """Do all that there is to do, then wait for more."""
         self._news.clear()
-        if self._committed > self.applied:
+        if self._has_more():
             self._read(reader)
         wait_s = WAIT_S
         if self.making is not None:
@@ -176,8 +177,11 @@ class Applier:
             wait_s = min(self.making.wait_s(), WAIT_S)
         self._pass_on_changes()
         self._answer_questions()
-        if self._committed <= self.applied and not self.ending:
+        if not self._has_more() and not self.ending:
             self._news.wait(wait_s)
+
+    def _has_more(self) -> bool:
+        return self._committed > max(self.applied, self._beyond)
 
     def _read(self, reader: LogReader) -> None:
         """Apply what is committed, or go on from a snapshot that has taken the log's place.
@@ -224,8 +228,10 @@ class Applier:
                 self._answer_questions()
             if self.ending:
                 return
-        if not found and self.applied < committed:  # L7: it would be looked for again and again
-            raise reader.beyond(self.applied, committed)
+        if not found and self.applied < committed:
+            if self._beyond > self.applied:  # no batch reaches over two high watermarks
+                raise reader.beyond(self.applied, committed)
+            self._beyond = committed  # L7: not looked for again until more is committed
 
     def _pass_on_changes(self) -> None:
         while (change := self._due_change()) is not None:

@@ -367,6 +367,20 @@ def test_a_page_that_is_lost_is_told_where_a_snapshot_covers_it(closed: bool) ->
         home.open(**SETTINGS)
 
 
+def test_zeros_that_a_cut_left_are_no_damage() -> None:
+    """L5: it cuts a trimmed file that is mapped by zeros, and an install removes what follows."""
+    home = filled(CrashDisk())
+    snapshot(home, 60, 3)
+    home.close()
+    last, before = home.segment_paths()[-1], home.segment_paths()[-2]
+    home.disk.unlink(last)
+    node = home.disk._node(before)
+    os.pwrite(node.fd, bytes(3000), os.fstat(node.fd).st_size)
+    log = home.open(**SETTINGS)
+    assert (log.log_start_offset, log.end_offset) == (60, 60)
+    home.close()
+
+
 @pytest.mark.parametrize("place, good", [((60, 3), True), ((59, 3), False), ((30, 4), True)])
 def test_an_end_that_a_snapshot_has_may_be_missing(place: tuple[int, int], good: bool) -> None:
     """As a crash leaves it that cut off an install: the newest segments are gone."""

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from kraftfast.core import messages as msg
-from kraftfast.errors import CorruptLog
+from kraftfast.errors import CorruptLog, DiskFull
 from kraftfast.log.log import Log
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.served import Served
+from kraftfast.log.small_files import marks
 from kraftfast.node.translation.diverging import check_cut
 from kraftfast.types import OffsetAndEpoch
 from tests.core.replicas import started
@@ -198,6 +199,29 @@ def test_a_crash_as_a_trimmed_segment_is_cut_leaves_no_tail(tmp_path: Path) -> N
     home.kill()
     with pytest.raises(CorruptLog, match=f"offset {segment.base_offset + 5}"):
         home.open()
+
+
+def test_a_cut_that_a_full_disk_refuses_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D25: the durable end was lowered in memory alone, and the next cut did not lower it."""
+    home = Home(tmp_path)
+    fill(home.open(), 10)
+    home.close()
+    log, write = home.open(), marks.write
+
+    def full(*_mark: object) -> None:
+        raise DiskFull("full")
+
+    monkeypatch.setattr(marks, "write", full)
+    with pytest.raises(DiskFull):
+        log.truncate(5)
+    monkeypatch.setattr(marks, "write", write)
+    assert log.end_offset == 10
+    log.truncate(5)
+    home.kill()
+    assert home.open().end_offset == 5
+    home.kill()
 
 
 @pytest.mark.parametrize("byte", [7, 8, 16, 40])

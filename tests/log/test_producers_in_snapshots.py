@@ -95,6 +95,19 @@ def test_damage_in_what_is_given_up(tmp_path: Path, began: bool) -> None:
         assert twin.log.producers.freeze(40, twin.log.segments) == state
 
 
+def test_damage_before_the_first_producer(tmp_path: Path) -> None:
+    """L5, D22: the snapshot knows of none, and that is what it says."""
+    with a_twin(tmp_path) as twin:
+        kit.fill(twin.log, 40)
+        snapshot(twin, 20)
+        twin.append(7, 0, 0, 3)
+        segment = twin.log.segment_of(19)
+        flip(Path(segment.file.path), segment.place_of(19)[0] + 80)
+        delete_before(twin.log, 20)
+        assert twin.log.log_start_offset == 20
+        assert twin.log.producers.freeze(20, twin.log.segments) == b""
+
+
 def test_damage_without_a_snapshot_that_ends_there(tmp_path: Path) -> None:
     """D22: there is no state, and the log stays as it was."""
     with a_twin(tmp_path) as twin:

@@ -298,7 +298,7 @@ cdef class Producers:
         the ``state`` as of there. Raises CorruptLog.
         """
         if offset > self.origin_offset:
-            self.origin = state or self.freeze(offset, segments)
+            self.origin = self.freeze(offset, segments) if state is None else state
             self.origin_offset = offset
             self.marks = [mark for mark in self.marks if mark[0] >= offset]
 
