@@ -465,12 +465,13 @@ class Recovery:
                 segment.aim_watermark(segment.end_offset, epoch, segment.voucher)
                 segment.mark_end()
                 segment.store_again(self.flushed.offset)
-            elif segment.file.size > segment.position and not segment.may_trim():
-                segment.blank()  # cut here, its last page would pass for one of ours
-            elif segment.file.size > segment.position and segment.file.exclude():
-                self.cut_bytes += segment.file.size - segment.position
-                segment.trim()
-                segment.file.readmit()
+            elif segment.file.size > segment.position:
+                if segment.may_trim() and segment.file.exclude():
+                    self.cut_bytes += segment.file.size - segment.position
+                    segment.trim()
+                    segment.file.readmit()
+                else:  # its end would pass for a page of ours, or a process maps it
+                    segment.blank()
             segment.file.sync()
             segment.note_flushed(segment.position)
             segment.reach_watermark()

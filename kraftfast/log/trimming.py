@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import DiskFull
@@ -169,9 +170,11 @@ def cut_trimmed(log: Log, segment: Segment, position: int) -> None:
             segment.blank()
         log.sync_file(segment.file)
         segment.note_flushed(segment.position)
+        unlink_indexes(log, segment)
         stem = os.path.join(log.path, segment_name(segment.base_offset))
-        log.replace(stem + INDEX_SUFFIX, segment.index_bytes())
-        log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+        with suppress(DiskFull):  # D25: it is cut; a start makes them
+            log.replace(stem + INDEX_SUFFIX, segment.index_bytes())
+            log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
 def remove(log: Log, segment: Segment, recycle: bool = False, page: bool = False) -> None:

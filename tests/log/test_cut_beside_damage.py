@@ -224,6 +224,35 @@ def test_a_cut_that_a_full_disk_refuses_changes_nothing(
     home.kill()
 
 
+def test_indexes_that_find_no_space_undo_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D25: DiskFull says that nothing was cut, and the log was cut already."""
+    home = Home(tmp_path)
+    log = home.open()
+    while len(log.segments) < 4:
+        append(log, batch([b"x" * 2000], epoch=1), 1)
+    log.flush()
+    assert log.retire() == 3
+    end_offset = log.segments[2].base_offset + 7
+
+    def full(*_file: object) -> None:
+        raise DiskFull("full")
+
+    replace_file = home.disk.replace_file
+    monkeypatch.setattr(
+        home.disk,
+        "replace_file",
+        lambda path, data: full() if path.endswith("index") else replace_file(path, data),
+    )
+    log.truncate(end_offset)
+    assert log.end_offset == end_offset
+    home.kill()
+    monkeypatch.undo()
+    assert home.open().end_offset == end_offset
+    home.kill()
+
+
 @pytest.mark.parametrize("byte", [7, 8, 16, 40])
 def test_what_is_damaged_can_be_cut(tmp_path: Path, byte: int) -> None:
     """L5: the first batch of what a new leader does not have; the follower never came back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -236,3 +237,22 @@ def test_trimming_is_safe_at_every_step() -> None:
             pass
         for after in cuts(disk, cut_at):
             assert content(Home("/replica", after).open()) == b"".join(stored)
+
+
+def test_a_torn_tail_that_a_reader_holds_is_blanked(home: Home) -> None:
+    """D10: it was left in the midst of the log, and the next start called it damage."""
+    fill(home.open(segment_bytes=256 * KIB, stride_bytes=64 * KIB), 100)
+    home.close()
+    (path,) = home.segment_paths()
+    with open(path, "r+b") as kafka:  # which went on there, and was killed
+        kafka.seek(0, os.SEEK_END)
+        kafka.write(batch_of_size(1000, base_offset=100, epoch=1))
+        kafka.write(batch_of_size(1000, base_offset=101, epoch=1)[:500])
+        kafka.flush()
+        fcntl.flock(kafka, fcntl.LOCK_SH)
+        log = home.open()
+        assert log.end_offset == 101 and len(log.segments) == 2
+        fill(log, 5)
+    home.close()
+    assert home.open().end_offset == 106
+    home.close()

@@ -243,8 +243,12 @@ def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentit
     """Return whether the leader's voter set is later than the one in force here.
 
     An equal one will do for a leader that the set does not name at all: one that removed itself.
+    One that is not known to be committed may be undone by leaders of later epochs, and what they
+    have is compared with the newest that is: else this replica would never cut it (L1).
     """
     place, told = voters_place(state), identity.voters_at
+    if told.epoch > place.epoch and place.offset >= state.uncuttable_offset():
+        return told.offset > state.history.latest_below(state.uncuttable_offset())
     if told.offset == place.offset:
         return told.epoch == place.epoch and leader_id not in state.voters
     return told.offset > place.offset and told.epoch >= place.epoch

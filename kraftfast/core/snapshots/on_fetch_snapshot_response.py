@@ -140,7 +140,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
         return
     download.position = event.end_position
     if download.position == download.size:
-        state.remember_voting(state.committed_offset)
+        state.remember_voting(state.uncuttable_offset())
         state.effects.append(InstallSnapshot(download.snapshot_id, state.log.truncations + 1))
         return
     download.busy = False

@@ -141,9 +141,8 @@ class Snapshots:
     # _sent: of which a slice was asked for last, None if it was deleted since. _reading: (id, open
     # file) of what was read last, used beside the loop alone. _begun: of which the first slice was
     # asked for last. _sound: that was checked because it was asked for again, and counts as sound
-    # until _sound_until_s. made_bytes, made_ms:
-    # size of the last one that was made here since the start, and when; until then 0 and the start.
-    # _told: which damage kept one from being made.
+    # until _sound_until_s. made_bytes, made_ms: size of the last one that was made here since the
+    # start, and when; until then 0 and the start. _told: which damage kept one from being made.
 
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
