@@ -409,6 +409,25 @@ def test_inspect_names_a_directory_in_the_place_of_another(
     assert f"cannot start: {quorum_left / '1'} belongs to node 2, not 1\n" in done.out
     assert f"cannot start: {quorum_left / '2'} belongs to node 1, not 2\n" in done.out
     assert "not 1" in done.err and "NodeId" in done.out
+    for path in (quorum_left / "1", quorum_left):
+        done = kraftfast("storage", "recover", path, "--yes")
+        assert done.code == ForeignDirectory.exit_code, "it would be the only voter, and not start"
+
+
+def test_a_directory_of_another_cluster_is_named(
+    quorum_left: Path, tmp_path: Path, kraftfast: Command
+) -> None:
+    """The rows looked sound, and a start refused it."""
+    with LocalQuorum(tmp_path / "other", voters=1):
+        pass
+    shutil.rmtree(quorum_left / "1")
+    shutil.copytree(tmp_path / "other" / "1", quorum_left / "1")
+    for done in (
+        kraftfast("storage", "inspect", quorum_left),
+        kraftfast("storage", "inspect", quorum_left / "1"),
+    ):
+        assert done.code == ForeignDirectory.exit_code
+        assert f"{quorum_left / '1'} belongs to cluster " in done.err
 
 
 def test_recover_goes_on_from_the_log_where_quorum_state_is_damaged(

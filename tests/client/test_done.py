@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.host import HOST
-from kraftfast.errors import ErrorCode, PeerGone, RequestRefused
+from kraftfast.errors import ErrorCode, PeerGone, RequestRefused, TimedOut
 from kraftfast.wire.messages import (
     AlterPartitionReassignmentsResponse,
     ApiKey,
@@ -112,3 +112,20 @@ def test_a_leader_that_was_elected_again_is_asked_again() -> None:
     leader = Elected()
     assert Admin(leader).transfer(timeout=5) == 2
     assert leader.asked == 2
+
+
+@pytest.mark.parametrize("to, who", [(2, 3), (2, 1), (None, 1)])
+def test_a_transfer_that_leads_to_another_leader_is_told(to: int | None, who: int) -> None:
+    """It was told as done, and who relied on that stopped the leader."""
+
+    class Elected(HandingOver):
+        def ask(self, api_key: int, body: Any, _deadline: float, _most: int | None = None) -> Any:
+            if api_key == ApiKey.DESCRIBE_QUORUM:
+                leader = (who, 6) if self.asked else (1, 5)
+                part = PLACE.Partition(leader_id=leader[0], leader_epoch=leader[1])
+                return PLACE(topics=[PLACE.Topic(topic_name=TOPIC, partitions=[part])])
+            self.asked += 1
+            return AlterPartitionReassignmentsResponse(transfer_to=-1)
+
+    with pytest.raises(TimedOut, match=f"was not elected: {who} leads"):
+        Admin(Elected()).transfer(to, timeout=5)

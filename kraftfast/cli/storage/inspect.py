@@ -40,23 +40,46 @@ def inspect(paths: tuple[str, ...], as_json: bool) -> None:
 
 def looked_at(paths: list[tuple[int, str]]) -> tuple[list[StoredReplica], list[KraftfastError]]:
     """Return the replicas that can be read, and what is wrong with each that a start refuses."""
-    from kraftfast.errors import ForeignDirectory, KraftfastError
+    from kraftfast.errors import KraftfastError
     from kraftfast.node.storage.stored_replica import stored_replica
 
     found: list[StoredReplica] = []
     faults: list[KraftfastError] = []
-    for id, path in paths:
+    for _, path in paths:
         try:
             each = stored_replica(path)
         except KraftfastError as error:
             faults.append(error)
             continue
         found.append(each)
-        if each.meta.node_id != id:
-            faults.append(ForeignDirectory(f"{path} belongs to node {each.meta.node_id}, not {id}"))
+        fault = misplaced(each)
+        if fault is not None:
+            faults.append(fault)
         if each.state_fault is not None:
             faults.append(each.state_fault)
     return found, faults
+
+
+def misplaced(each: StoredReplica) -> KraftfastError | None:
+    """Return why the quorum of this host in which a directory has a place would not start it."""
+    from kraftfast.errors import ForeignDirectory, KraftfastError
+    from kraftfast.node.storage.description import read_description
+    from kraftfast.node.storage.local_layout import replica_directories
+
+    path, meta = os.path.abspath(each.path), each.meta
+    home = os.path.dirname(path)
+    try:
+        quorum = read_description(home)
+    except KraftfastError:
+        return None
+    ids = [id for id, at in replica_directories(home, quorum.replicas).items() if at == path]
+    if ids and meta.node_id not in ids:
+        return ForeignDirectory(f"{each.path} belongs to node {meta.node_id}, not {ids[0]}")
+    if ids and meta.cluster_id != quorum.cluster_id:
+        return ForeignDirectory(
+            f"{each.path} belongs to cluster {meta.cluster_id}, not {quorum.cluster_id}"
+        )
+    return None
 
 
 def replicas_of(paths: tuple[str, ...]) -> list[tuple[int, str]]:

@@ -102,11 +102,18 @@ def folded(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def look(directories: tuple[str, ...]) -> tuple[list[StoredReplica], StoredReplica]:
-    """Return the replicas that are left, and the one that continues. Raises as :func:`choose`."""
+    """Return the replicas that are left, and the one that continues. Raises as :func:`choose`,
+    ForeignDirectory for one that its quorum would not start.
+    """
+    from kraftfast.cli.storage.inspect import misplaced
     from kraftfast.node.storage.stored_replica import stored_replica
 
     found = [stored_replica(path) for path in directories]
     chosen = choose(found)
+    for each in found:
+        fault = misplaced(each)
+        if fault is not None:
+            raise fault
     refuse_longer(chosen, found)
     return found, chosen
 

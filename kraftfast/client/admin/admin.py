@@ -239,7 +239,7 @@ class Admin:
         """Hand leadership to voter ``to``, None: to the one with the longest log.
 
         Returns the new leader's id. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion
-        from a leader that cannot be asked (Kafka's).
+        from a leader that cannot be asked (Kafka's), TimedOut also where another one was elected.
         """
         deadline = self._deadline(timeout)
         to = None if to is None else replica_id("to", to)
@@ -251,12 +251,13 @@ class Admin:
 
         attempts = 0
 
+        def is_wanted(leader_id: int) -> bool:
+            return leader_id != before.leader_id if to is None else leader_id == to
+
         def is_over(leader: Any, until: float) -> bool:
             question_body = question(self.way.topic)
             info = read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, question_body, until))
-            return info.epoch > before.epoch and (
-                info.leader_id != before.leader_id if to is None else info.leader_id == to
-            )
+            return info.epoch > before.epoch and is_wanted(info.leader_id)
 
         def ask(leader: Any, until: float) -> None:
             nonlocal attempts
@@ -278,7 +279,10 @@ class Admin:
         while True:
             info = self.describe(timeout=max(0.001, deadline - self.host.monotonic()))
             if info.epoch > before.epoch:
-                return info.leader_id
+                if is_wanted(info.leader_id):
+                    return info.leader_id
+                wanted = "another voter" if to is None else to
+                raise TimedOut(f"{wanted} was not elected: {info.leader_id} leads")
             if self.host.monotonic() >= deadline:
                 raise TimedOut(f"{info.leader_id} leads still")
             self.host.sleep(PAUSE_S)
