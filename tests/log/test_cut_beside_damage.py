@@ -39,6 +39,16 @@ def flushed(path: Path) -> tuple[Home, Log]:
     return home, log
 
 
+def rolled(path: Path, segments: int) -> tuple[Home, Log]:
+    """A log of so many segments, all of it on disk."""
+    home = Home(path)
+    log = home.open()
+    while len(log.segments) < segments:
+        append(log, batch([b"x" * 2000], epoch=1), 1)
+    log.flush()
+    return home, log
+
+
 @pytest.mark.parametrize("byte", [8, 16, 57])
 def test_a_batch_within_a_sound_record_is_never_served(tmp_path: Path, byte: int) -> None:
     """D20: the one behind it is damaged, and one that its record holds would fit in its place."""
@@ -150,11 +160,7 @@ def test_a_cut_behind_damage_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_cut_between_segments_checks_the_one_before(tmp_path: Path) -> None:
     """D10: those behind it were removed before it ended by an assertion."""
-    home = Home(tmp_path)
-    log = home.open()
-    while len(log.segments) < 3:
-        append(log, batch([b"x" * 2000], epoch=1), 1)
-    log.flush()
+    home, log = rolled(tmp_path, 3)
     segment, there = log.segments[1], home.segment_paths()
     flip(Path(segment.file.path), segment.place_of(segment.base_offset + 5)[0] + 16)
     with pytest.raises(CorruptLog, match=f"offset {segment.base_offset + 5}"):
@@ -179,11 +185,7 @@ def test_a_cut_that_the_state_of_producers_denies(tmp_path: Path) -> None:
 
 def test_a_crash_as_a_trimmed_segment_is_cut_leaves_no_tail(tmp_path: Path) -> None:
     """D10: no page was left to tell what had been flushed, and damage was cut off as torn."""
-    home = Home(tmp_path)
-    log = home.open()
-    while len(log.segments) < 4:
-        append(log, batch([b"x" * 2000], epoch=1), 1)
-    log.flush()
+    home, log = rolled(tmp_path, 4)
     assert log.retire() == 3
     segment = log.segments[1]
     damaged = segment.place_of(segment.base_offset + 5)[0] + 100
@@ -228,11 +230,7 @@ def test_indexes_that_find_no_space_undo_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D25: DiskFull says that nothing was cut, and the log was cut already."""
-    home = Home(tmp_path)
-    log = home.open()
-    while len(log.segments) < 4:
-        append(log, batch([b"x" * 2000], epoch=1), 1)
-    log.flush()
+    home, log = rolled(tmp_path, 4)
     assert log.retire() == 3
     end_offset = log.segments[2].base_offset + 7
 

@@ -71,7 +71,7 @@ def test_damage_that_it_meets_is_the_replicas(tmp_path: Path) -> None:
 def test_a_batch_that_seems_to_go_on_is_damage(tmp_path: Path) -> None:
     """L7: its count reaches beyond the high watermark, where a batch ends; it was read for ever.
 
-    A leader that was told of a place within a batch may name that, once.
+    One high watermark within a batch is waited out: the next one may lie behind it.
     """
     home, applier, failures = applied(tmp_path / "replica")
     with open(home.segment_paths()[0], "r+b") as file:

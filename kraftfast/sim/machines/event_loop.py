@@ -69,7 +69,7 @@ class SimEventLoop(asyncio.SelectorEventLoop):
         return self._program.host.monotonic()  # type: ignore[no-any-return]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of what nobody took, unless its process has ended."""
+        """Report an exception that nobody handled, unless the process has ended."""
         if self._program.alive and self._program.files is self._files:
             super().call_exception_handler(context)
 
