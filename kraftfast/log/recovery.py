@@ -404,14 +404,14 @@ class Recovery:
 
     def _judge(self, index: int, fault: int, end_offset: int) -> None:
         """Decide what a stop below the end of the bytes is; raises CorruptLog for damage."""
-        segment = self.segments[index]
-        bound = self._durable_bound(index)
+        segment, bound = self.segments[index], self._durable_bound(index)
         if self.paged and not segment.has_page and index + 1 < len(self.segments):
             bound = max(bound, end_offset + 1)
-        reason = FAULT_TEXTS[fault]
+        what = "ends" if fault == END else "is damaged"
+        reason = "the segment that goes on is missing" if fault == END else FAULT_TEXTS[fault]
         if end_offset < bound:
             raise CorruptLog(
-                f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): "
+                f"{segment.file.path} {what} at byte {segment.position} (offset {end_offset}): "
                 f"{reason}; everything below offset {bound} had been flushed",
                 segment.file.path, segment.position, end_offset,
             )  # fmt: skip

@@ -221,7 +221,7 @@ class Node:
             assert flushed >= after.end_offset, "D3: acknowledged before the flush"
 
     def _persist(self, effect: fx.PersistQuorumState) -> None:
-        data = state_to_write(effect, self.voters.ids)
+        data = state_to_write(effect, self.voters.ids, self.key.directory_id)
         self.publish()  # others go on with what was sent while this process waits for its disk
         self.disk.rewrite_file(self._state_path, data)  # D5: durable first
         self.persisted_epoch = effect.epoch

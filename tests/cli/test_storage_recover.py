@@ -472,3 +472,21 @@ def test_a_lost_description_is_told_by_the_replicas(
     assert json.loads(told) == before
     file.write_text(told)
     assert sorted(inspected(kraftfast, quorum_left)) == [1, 2, 3]
+
+
+def test_a_log_folder_of_another_replica_is_refused(quorum_left: Path, kraftfast: Command) -> None:
+    """A copy of it would give its vote twice, or lack what was acknowledged here (D5)."""
+    folders = [quorum_left / name / "__cluster_metadata-0" for name in ("1", "3")]
+    kept = quorum_left / "kept"
+    folders[0].rename(kept)  # its own
+    shutil.copytree(folders[1], folders[0])
+    before = contents(folders[0])
+    said = f"{folders[0] / 'quorum-state'} was written in the directory with the id"
+    for words in ("storage", "inspect"), ("log", "verify"), ("storage", "recover", "--yes"):
+        done = kraftfast(*words, quorum_left / "1")
+        assert done.code == FOREIGN and said in done.err, (words, done)
+    done = kraftfast("storage", "inspect", quorum_left)
+    assert done.code == FOREIGN and said in done.err and "replicas 2, 3 " in done.out, done
+    with LocalQuorum(quorum_left) as quorum:
+        assert "the log of another replica lies here" in str(quorum.faults[1])
+    assert contents(folders[0]) == before, "it was not recovered before it was looked at"

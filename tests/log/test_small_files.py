@@ -92,6 +92,20 @@ def test_the_latest_quorum_state_is_read_again(tmp_path: Path) -> None:
         assert quorum_state.decode(Disk().read_file(path), path) == state
 
 
+def test_a_quorum_state_of_another_directory_is_refused() -> None:
+    """Its vote is another replica's, and so is the log beside it (D5)."""
+    own, other = b"a" * 16, b"b" * 16
+    for version in (0, 1):
+        data = quorum_state.seal(quorum_state.encode(QuorumState(3, 2, None), version, [1], own))
+        assert quorum_state.decode(data) == QuorumState(3, 2, None)
+        quorum_state.check_owner(data, "FILE", own)
+        quorum_state.check_owner(data, "FILE", ZERO_UUID)  # of Kafka's, before its first start
+        with pytest.raises(ForeignDirectory, match="FILE was written in the directory"):
+            quorum_state.check_owner(data, "FILE", other)
+        kafkas = quorum_state.encode(QuorumState(3, 2, None), version, [1])
+        quorum_state.check_owner(kafkas, "FILE", own)
+
+
 GOOD_STATE = b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"%s","data_version":1}'
 GOOD_STATE %= b"A" * 22
 

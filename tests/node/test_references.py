@@ -295,6 +295,17 @@ def damage(log: Any, at: int, number: int = 0) -> int:
     return offset
 
 
+def test_a_place_that_is_not_found_leaves_the_cursor_alone(replicas: Replicas) -> None:
+    """It took the place of another segment with it: the next answer sent what stands there."""
+    replicas.open_stream()
+    assert replicas.push(0)
+    base = damage(replicas.log, 9)  # its size
+    damage(replicas.log, 16, number=1)
+    with pytest.raises(CorruptLog, match=f"offset {base}"):
+        replicas.leader.push(FetchResponse(stream=1), base + 1, 24 * KIB, replicas.log)
+    assert replicas.push(replicas.copy.end_offset) and replicas.copy.end_offset == 2
+
+
 class BlindFollower:
     """A follower that can map nothing of its leader, as on a file system without locks.
 

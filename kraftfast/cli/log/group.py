@@ -33,8 +33,9 @@ def log() -> None:
 def dump(path: str, records: bool, as_json: bool) -> None:
     """Print what a file holds, as kafka-dump-log does: batches, index entries, snapshots.
 
-    For a directory (of a replica, or of a topic in it), prints all segments in order. Stops at
-    damage with exit code 33. In JSON, one object a line.
+    For a directory (of a replica, or of a topic in it), prints all segments in order. Damage, and
+    segments that are missing, are exit code 33, behind all that is sound. In JSON, one object a
+    line.
     """
     from kraftfast.cli.log.dump import Dump
 
@@ -43,8 +44,25 @@ def dump(path: str, records: bool, as_json: bool) -> None:
         whole = os.path.isdir(path)
         for line in lines.segments(segments_of(path)) if whole else lines.file(path):
             stdout.write(f"{line}\n")
+        if whole:
+            check_ends(path)
     finally:
         stdout.flush()  # what is sound comes before the words on what is not
+
+
+def check_ends(path: str) -> None:
+    """Check that the log had neither older nor newer records than its files. Raises CorruptLog."""
+    from kraftfast.errors import CorruptLog
+    from kraftfast.log.disk import Disk
+    from kraftfast.log.reading.at_rest import find_log, looked_at
+
+    disk = Disk()
+    try:
+        with looked_at(disk, find_log(disk, path)):
+            return
+    except CorruptLog:  # a live replica may have cut what was being read: damage stays damage
+        with looked_at(disk, find_log(disk, path)):
+            return
 
 
 def segments_of(path: str) -> Iterator[str]:

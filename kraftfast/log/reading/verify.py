@@ -215,9 +215,12 @@ def _check_state(
     """Read last: a replica that runs may have gone on meanwhile, never its log before it (D5)."""
     path = os.path.join(directory.log_path, quorum_state.NAME)
     try:
-        state = quorum_state.decode(disk.read_file(path), path)
+        data = disk.read_file(path)
     except FileNotFoundError:
         state = None
+    else:
+        state = quorum_state.decode(data, path)
+        quorum_state.check_owner(data, path, directory.meta.directory_id)
     places = (end, recovery.last_epoch()), *recovery.places()
     check_state(state, path, places, directory.meta.node_id)
     return state

@@ -1,9 +1,10 @@
 """``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
 
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
-version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded`` and ``wasVoter``
-are ours: Kafka passes over names that it does not know. A second line holds its CRC-32, and a space
-before the first says that it must be there. Sources: KIP-853; Kafka's ``QuorumStateData``.
+version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded``, ``wasVoter`` and
+``directoryId`` are ours: Kafka passes over names that it does not know. A second line holds its
+CRC-32, and a space before the first says that it must be there. Sources: KIP-853; Kafka's
+``QuorumStateData``.
 """
 
 from __future__ import annotations
@@ -13,19 +14,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory
-from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, uuid_text
+from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, Uuid, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
 SEALED = b" "
 MARKS = ("votersSuperseded", "wasVoter")
+OWNER = "directoryId"
 WAY_ON = (
     "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
     "(kraftfast storage recover)"
 )
 
 
-def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
-    """Return the file's first line. ``voter_ids`` are written at version 0."""
+def encode(
+    state: QuorumState,
+    kraft_version: int,
+    voter_ids: Sequence[int],
+    directory_id: Uuid = ZERO_UUID,
+) -> bytes:
+    """Return the file's first line. ``voter_ids`` are written at version 0.
+
+    ``directory_id``: of the replica's directory, so that in another one the file is refused.
+    """
     voted_id = state.voted.id if state.voted else -1
     fields: dict[str, object]
     if kraft_version == 0:
@@ -50,6 +60,8 @@ def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> 
         fields["votersSuperseded"] = True
     if state.was_voter:
         fields["wasVoter"] = True
+    if directory_id != ZERO_UUID:
+        fields[OWNER] = uuid_text(directory_id)
     import msgspec
 
     return msgspec.json.encode(fields)
@@ -117,6 +129,23 @@ def _integer(value: object) -> int:
     if type(value) is not int:
         raise TypeError
     return value
+
+
+def check_owner(data: bytes, path: str, directory_id: Uuid) -> None:
+    """Check that the file was written in this directory (D5); ``data`` must be checked.
+
+    With that of another replica this one could give a vote twice, or lack what it acknowledged.
+    A file of Kafka's, or of an earlier version, does not say whose it is.
+
+    Raises ForeignDirectory.
+    """
+    owner = _parse(data.split(b"\n", 1)[0]).get(OWNER)
+    own = uuid_text(directory_id)
+    if owner not in (None, own) and directory_id != ZERO_UUID:
+        raise ForeignDirectory(
+            f"{path} was written in the directory with the id {owner}, this one has {own}: the log "
+            "of another replica lies here; put each back to the meta.properties that it had"
+        )
 
 
 def static_voter_ids(data: bytes) -> tuple[int, ...] | None:

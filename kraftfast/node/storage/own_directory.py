@@ -18,7 +18,7 @@ from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.state_check import check_state
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.storage.voter_records import voter_history
-from kraftfast.types import OffsetAndEpoch, QuorumState
+from kraftfast.types import OffsetAndEpoch, QuorumState, Uuid
 
 if TYPE_CHECKING:
     from kraftfast.node.node import Node
@@ -27,21 +27,33 @@ if TYPE_CHECKING:
 def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
     """Lock and return the directory that ``config`` names.
 
-    Raises ForeignDirectory if it belongs to another node or cluster, StorageError.
+    Raises ForeignDirectory if it, or the log in it, belongs to another node or cluster,
+    StorageError.
     """
     directory = ReplicaDirectory(disk, config.directory)
-    meta = directory.meta
-    if meta.node_id != config.node_id:
+    try:
+        _check_owner(disk, config, directory)
+    except BaseException:
         directory.close()
+        raise
+    return directory
+
+
+def _check_owner(disk: Disk, config: NodeConfig, directory: ReplicaDirectory) -> None:
+    """Check that directory and log are this replica's (D5), before recovery changes the log."""
+    meta, path = directory.meta, state_path(directory)
+    if meta.node_id != config.node_id:
         raise ForeignDirectory(
             f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}"
         )
     if config.cluster_id not in ("", meta.cluster_id):
-        directory.close()
         raise ForeignDirectory(
             f"{config.directory} belongs to cluster {meta.cluster_id}, not {config.cluster_id}"
         )
-    return directory
+    if disk.exists(path):
+        data = disk.read_file(path)
+        quorum_state.decode(data, path)
+        quorum_state.check_owner(data, path, meta.directory_id)
 
 
 def state_path(directory: ReplicaDirectory) -> str:
@@ -49,11 +61,14 @@ def state_path(directory: ReplicaDirectory) -> str:
     return os.path.join(directory.log_path, quorum_state.NAME)
 
 
-def state_to_write(effect: PersistQuorumState, voter_ids: Sequence[int]) -> bytes:
+def state_to_write(
+    effect: PersistQuorumState, voter_ids: Sequence[int], directory_id: Uuid
+) -> bytes:
     """Return the content of ``quorum-state`` that an effect of the core asks for."""
     marks = effect.superseded, effect.was_voter
     state = QuorumState(effect.epoch, effect.leader_id, effect.voted, *marks)
-    return quorum_state.seal(quorum_state.encode(state, effect.kraft_version, voter_ids))
+    line = quorum_state.encode(state, effect.kraft_version, voter_ids, directory_id)
+    return quorum_state.seal(line)
 
 
 def stored_state(

@@ -127,7 +127,7 @@ def _refuse_used(
 
 def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: VoterSet) -> None:
     """Begin an epoch without a vote."""
-    data = quorum_state.encode(QuorumState(epoch), 1, voters.ids)
+    data = quorum_state.encode(QuorumState(epoch), 1, voters.ids, directory.meta.directory_id)
     disk.replace_file(os.path.join(directory.log_path, quorum_state.NAME), quorum_state.seal(data))
 
 

@@ -90,20 +90,25 @@ def stored_replica(path: str, disk: Disk = DISK) -> StoredReplica:
 def _quorum_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: tuple[int, int]
 ) -> tuple[QuorumState, StorageError | None, tuple[int, ...] | None]:
-    """Return what the file says, what is wrong with it, and the voters that it names."""
+    """Return what the file says, what is wrong with it, and the voters that it names.
+
+    Raises ForeignDirectory if it is another replica's.
+    """
     path = os.path.join(directory.log_path, quorum_state.NAME)
     state, ids = QuorumState(), None
+    places = end, *recovery.places()
     try:
         try:
             data = disk.read_file(path)
         except FileNotFoundError:
-            check_state(None, path, (end, *recovery.places()))
-        else:
-            state = quorum_state.decode(data, path)
-            ids = quorum_state.static_voter_ids(data)
-            check_state(state, path, (end, *recovery.places()), directory.meta.node_id)
+            check_state(None, path, places)
+            return state, None, ids
+        state = quorum_state.decode(data, path)
+        ids = quorum_state.static_voter_ids(data)
+        check_state(state, path, places, directory.meta.node_id)
     except StorageError as error:
         return state, error, ids
+    quorum_state.check_owner(data, path, directory.meta.directory_id)  # no vote may be reset here
     return state, None, ids
 
 
