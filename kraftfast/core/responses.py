@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kraftfast.core.elections.epochs import answer_goes_too_far, has_no_record
+from kraftfast.core.elections.epochs import (
+    answer_goes_too_far,
+    has_no_record,
+    is_stranger_for_majority,
+)
 from kraftfast.core.elections.leader_identity import leave, may_follow
 from kraftfast.core.elections.superseded import supersede_if_committed
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
@@ -82,6 +86,8 @@ def _learn(
             if epoch > state.epoch or error is not NONE or type(response) is not VoteResponse:
                 return FAILED
             return PROCEED  # a voter that does not know of the other disk may grant a pre-vote
+    if is_stranger_for_majority(state, leader_id, now_ms):
+        return FAILED
     told = response.leader_endpoints
     higher = epoch > state.epoch
     if higher and not has_no_record(state):

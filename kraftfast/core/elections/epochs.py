@@ -110,6 +110,20 @@ def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     return request.speaks_pre_vote and has_live_leader(state, now_ms)
 
 
+def is_stranger_for_majority(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
+    """Return whether an answer names a leader outside every voter set, and this replica leads.
+
+    What a majority still fetches is not given up for a log of which only a replaced disk knows
+    (D23). If that leader was elected here, this one soon resigns for want of a majority (D13).
+    """
+    leader = state.leader
+    return (
+        leader is not None
+        and leader.needed_of_others > 0
+        and is_stranger_beside_leader(state, leader_id, now_ms)
+    )
+
+
 def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
     """Return whether a message names a leader outside every voter set while another is followed."""
     if leader_id in (NO_NODE, state.local.id, state.leader_id) or not state.voters:

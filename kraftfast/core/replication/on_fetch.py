@@ -104,7 +104,9 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
             else:
                 response.diverging = place
             if request.replica.id != state.local.id:
-                record_contact(state, leader, request, now_ms)
+                progress = record_contact(state, leader, request, now_ms)
+                if progress is not None and request.fetch_offset < progress.acknowledged_end_offset:
+                    acknowledge(state, leader, progress, request.fetch_offset, False)  # D3: no more
             state.effects.append(Reply(event.source, response))
             return
     if request.replica.id == state.local.id:
