@@ -316,7 +316,7 @@ class LocalQuorum(QuorumOfThisHost):
             self._adopt(timeout)
 
     def _adopt(self, timeout: float, only: int | None = None) -> None:
-        """Start those that are new; ``only``: no others. None is in another's way (L1)."""
+        """Start those that are new; ``only``: no others. One that fails keeps none back (L1)."""
         from kraftfast.node.storage.replacing import is_planned, stored_id
 
         self.description = read_description(self.path, self._storage)

@@ -50,7 +50,7 @@ class PersistQuorumState(Struct):
     """Write ``quorum-state`` and wait until it is durable (D5).
 
     The file's ``data_version`` is the ``kraft_version`` in force. ``superseded``: the configured
-    voters do not count any more (D23). ``was_voter``: the log may not tell so any more.
+    voters no longer count (D23). ``was_voter``: the log may no longer tell so.
     """
 
     epoch: int
@@ -170,7 +170,7 @@ class Truncate(Struct):
 
 class AnswerSnapshot(Struct):
     """Answer a FetchSnapshot with at most ``max_bytes`` from ``position``; ``SnapshotAnswered``
-    once they have left, or cannot any more.
+    once they have left, or no longer can.
 
     The node fills in the size; a position at or behind it is answered POSITION_OUT_OF_RANGE.
     """
@@ -239,7 +239,7 @@ class AcknowledgedByAll:
 
 
 class RoleChanged(Struct):
-    """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown.
+    """Apply the new role. A former leader fails the appends that wait, outcome unknown.
 
     ``leader_endpoints``: where the leader is, if it is no voter or has moved.
     """

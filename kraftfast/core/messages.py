@@ -31,7 +31,7 @@ class LeaderIdentity(NamedTuple):
 
     ``voters_at``: offset and epoch of the voters record that it counts by, as far as the sender
     knows; offset -1: none is in its log. ``committed``: the sender knows that a voters record of
-    the log is committed, so that no configuration counts any more.
+    the log is committed, so that configurations no longer count.
     """
 
     directory_id: Uuid

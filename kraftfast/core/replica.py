@@ -463,5 +463,5 @@ class Replica:
         if stored.leader_id in state.voters:
             return state.new_follower(now_ms), stored
         # D21: a candidacy is not resumed. The votes given for it were for a log that this
-        # replica may not have any more; the own vote is kept, so no other gets it (I9).
+        # replica may no longer have; the own vote is kept, so no other gets it (I9).
         return Unattached(deadline_ms), stored

@@ -172,7 +172,7 @@ class RequestManager:
             self.back_off(peer_id, now_ms)
 
     def _settle(self, peer: Peer) -> None:
-        """Record that no request is in flight to this peer any more."""
+        """Record that no request is in flight to this peer."""
         peer.correlation = 0
         peer.deadline_ms = NEVER_MS
         if self.fetching is peer:

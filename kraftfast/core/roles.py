@@ -66,7 +66,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_P, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
     Transition(_P, _C, Epochs.NEXT, True, "enough pre-votes, or a peer knows none"),
     Transition(_C, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_C, _U, Epochs.SAME, False, "no voter any more"),
+    Transition(_C, _U, Epochs.SAME, False, "no longer a voter"),
     Transition(_C, _P, Epochs.SAME, True, "election timer expired"),
     Transition(_C, _F, Epochs.SAME, True, _LEADER_LEARNT),
     Transition(_C, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),

@@ -321,7 +321,7 @@ class ReplicaState:
         self._enter(follower, epoch, leader_id, endpoints, voted)
 
     def new_follower(self, now_ms: int) -> Follower:
-        """Return the follower of a leader that has its first period of time."""
+        """Return a follower whose fetch timeout begins now."""
         follower = Follower(now_ms + self.config.fetch_timeout_ms)
         if self.config.endpoints:
             follower.membership_at_ms = now_ms + self.config.membership_period_ms
@@ -347,7 +347,7 @@ class ReplicaState:
         self._enter(candidate, self.epoch + 1, NO_NODE, (), self.local)
 
     def to_leader(self, now_ms: int) -> None:
-        """Elected: the epoch begins at the log's end, with a LeaderChange record."""
+        """Become leader; the epoch begins at the log's end, with a LeaderChange record."""
         assert isinstance(self.current, Candidate) and self.current.election.is_won()
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
         assert self.epoch > self.log.last_epoch(), "no record of this epoch exists yet (I1, I2)"
@@ -369,7 +369,7 @@ class ReplicaState:
         self.effects.append(AppendControl(self.epoch, records))
 
     def to_resigned(self, now_ms: int, preferred_id: int = NO_NODE) -> None:
-        """Step down in favour of the voters with the longest logs, but for a preferred one."""
+        """Step down; name the preferred voter first, then those with the longest logs."""
         assert self.leader is not None
         resigned = Resigned(
             now_ms + self.election_timeout_ms(),

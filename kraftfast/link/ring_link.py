@@ -203,7 +203,7 @@ class RingOffer:
             self.files.close()
 
     def abandon(self) -> None:
-        """Wait for no answer any more."""
+        """Wait for no answer from now on."""
         self.files.close()
         self.sock.close()
 

@@ -1,4 +1,4 @@
-"""The system calls beneath the log: the one seam that the simulator swaps.
+"""The system calls that name, read and sync files: what the simulator replaces.
 
 A small file is replaced as Kafka does it (``Utils.atomicMoveWithFallback``): a temporary file,
 fsync, rename, fsync of the directory.

@@ -277,7 +277,7 @@ cdef class SegmentFile:
         self.path = path
 
     cpdef bint is_removed(self):
-        """Return whether nothing leads to the file any more: it ends with its last descriptor."""
+        """Return whether nothing leads to the file: it ends with its last descriptor."""
         return self.named and kf_names(self.fd) == 0
 
     cpdef bint share(self):

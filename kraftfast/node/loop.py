@@ -1,8 +1,8 @@
 """The loop of a replica: one thread that owns everything, and waits for work in one place.
 
-A turn takes what has come (a flush that ended, rings, producers), then time, then makes visible
-what was written to rings. Between turns it spins a little while something was in flight; an idle
-replica blocks. ARCHITECTURE.md, "Processes, threads and rings".
+A turn handles what has come (a flush that ended, rings, producers) and publishes what was written
+to rings, then runs timers and publishes again. Between turns it spins a little while something was
+in flight; an idle replica blocks. ARCHITECTURE.md, "Processes, threads and rings".
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Node:
     # stands. stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms:
     # since when. control: a control batch of this epoch, while the log has no room.
     # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
-    # appends_held: producers wait for room, or till asked.
+    # appends_held: until the log has room, or the core takes more (D14).
 
     def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
         self.host = host = LocalHost() if host is None else host
@@ -199,7 +199,7 @@ class Node:
             while events:
                 self._carry_out(self._decide(events.popleft()))
         except BaseException:
-            self.failures.lost = True  # what sessions raise does not come so far
+            self.failures.lost = True  # sessions catch their own errors: this one ends the replica
             raise
         finally:
             self._running = False
@@ -439,7 +439,7 @@ class Node:
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
         self.control = None
-        if self.stalled is not None:  # what was not written by now is not wanted any more
+        if self.stalled is not None:  # what was not written by now is no longer wanted
             payload, self.stalled = self.stalled.payload, None
             payload.resume()
         self.show()
@@ -489,7 +489,7 @@ class Node:
         self._let_go()
 
     def abandon(self) -> None:
-        """Let go after a failed flush (D9): nothing is flushed, nothing acknowledged any more."""
+        """Let go after a failed flush (D9): nothing is flushed or acknowledged from now on."""
         self.flusher.close()  # waits: a flush under way stores into the pages of segments
         self.log.abandon()
         self._let_go()

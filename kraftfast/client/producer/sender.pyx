@@ -404,7 +404,7 @@ cdef class Sender:
         if self.given_up is not None:
             self.close()
             return self.given_up
-        self.poll()  # what it still said counts
+        self.poll()  # answers that have arrived count
         untouched = self.untouched()
         self.ready, self.gone, taken_back = False, True, self.identity is not None
         again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
@@ -479,7 +479,7 @@ cdef class Sender:
         return again
 
     def close(self):
-        """Let go of the connection; what is under way stays without an answer."""
+        """Close the connection; batches in flight get no answer."""
         self.ready, self.gone = False, True
         if self.users:
             self.nudge()  # the last of them closes the descriptors

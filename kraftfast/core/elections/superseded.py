@@ -1,4 +1,4 @@
-"""Voters of a configuration, or of the bootstrap snapshot, that do not count any more (D23).
+"""Voters of a configuration, or of the bootstrap snapshot, that no longer count (D23).
 
 Once a voters record is committed, only voters records count. A replica whose disk was replaced may
 be given an old configuration all the same; if a majority of that configuration are such replicas,

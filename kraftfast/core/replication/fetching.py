@@ -101,7 +101,7 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
 def bootstrap_ids(state: ReplicaState) -> list[int]:
     """Return the ids to ask for the leader: bootstrap servers, and the voters as known here.
 
-    Kafka asks bootstrap servers alone, and is stuck where none of them is a voter any more
+    Kafka asks bootstrap servers alone, and is stuck where none of them is still a voter
     (KAFKA-19354).
     """
     ids = dict.fromkeys((*state.config.bootstrap_ids, *state.voters.ids))

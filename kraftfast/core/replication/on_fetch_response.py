@@ -57,7 +57,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
     if outcome is not PROCEED or follower is None or response.partition_error is not NONE:
         if state.current is before:
             retry_later(state, now_ms, event.peer_id)
-    elif follower.download is not None:  # the answer to a keep-alive: the leader lives, too
+    elif follower.download is not None:  # a keep-alive was answered: the leader is alive
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
         fetch_next(state, now_ms)
     elif response.snapshot_id is not None:

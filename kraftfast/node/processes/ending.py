@@ -34,7 +34,7 @@ def kill_process(process: Child) -> bool:
 
 
 def kill(worker: Worker) -> None:
-    """End it now, if it runs still. One that does not end runs no code of ours any more."""
+    """End it now, if it runs still. One that does not end no longer runs code of ours."""
     process = worker.process
     if process is not None:
         if not kill_process(process):

@@ -71,7 +71,7 @@ class Launched(NamedTuple):
     host: Host
 
     def end(self) -> None:
-        """Kill it and forget it, also if it does not end: it runs no code of ours any more."""
+        """Kill it and forget it, also if it does not end: it no longer runs code of ours."""
         kill_process(self.process)
         self.sock.close()
         self.host.close(self.pidfd)

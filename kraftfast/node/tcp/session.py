@@ -251,7 +251,7 @@ class Session:
         if self.paused and not full:
             if self.frame_ms >= 0:
                 self.frame_ms = self.began_ms = self.door.node.now_ms()
-            self.door.resume(self)  # what was read already is not news to the kernel
+            self.door.resume(self)  # epoll tells of no bytes that were read already
         self.paused = full
         events = (0 if full else select.EPOLLIN) | (select.EPOLLOUT if self.framed.queued else 0)
         if events != self._events:
