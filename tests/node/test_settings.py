@@ -181,6 +181,12 @@ def test_a_setting_of_another_kind_of_number_is_one() -> None:
     assert tuning.state_machine == ""
 
 
+def test_a_state_machine_without_a_name_is_refused() -> None:
+    """It was taken for none, in silence."""
+    with pytest.raises(InvalidOption, match="module:Class"):
+        Tuning(state_machine="")
+
+
 @pytest.mark.parametrize(
     "durability, retention, chosen, expected",
     [

@@ -170,7 +170,7 @@ class Tuning(Struct):
     """How many connections a replica that listens takes from one address."""
     connections_max: int = limits.CONNECTIONS_MAX
     """And from all; fewer where ``ulimit -n`` is low."""
-    state_machine: Any = ""
+    state_machine: Any = None
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
     def __post_init__(self) -> None:
@@ -191,9 +191,8 @@ class Tuning(Struct):
         if self.processors is not None:
             self.processors = tuple(whole_numbers("processors", self.processors, 0, MS_MAX))
             share(self.processors, 0)
-        self.state_machine = "" if self.state_machine is None else self.state_machine
-        if self.state_machine != "":
-            self.state_machine = describe_class(self.state_machine)
+        given = self.state_machine
+        self.state_machine = "" if given is None else describe_class(given)
         for name, known in (
             ("flush", FLUSHES),
             ("transport", TRANSPORTS),
