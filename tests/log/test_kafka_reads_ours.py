@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kraftfast.cli.log.dump import Dump
 from kraftfast.log.idempotence.producer_records import ProducerName, name_batch
 from kraftfast.log.reading.at_rest import trim_log
+from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.record.builder import compress_batch
 from kraftfast.record.control import control_batch
@@ -20,6 +22,7 @@ from kraftfast.types import (
     KRaftVersion,
     KRaftVoters,
     LeaderChange,
+    QuorumState,
     ReplicaKey,
     Voter,
     VoterSet,
@@ -131,6 +134,31 @@ def test_kafka_stops_at_prepared_zeros(tmp_path: Path) -> None:
     home.kill()
     done = kafka_tools.dump_log(files(home, ".log")[-1:])
     assert done.returncode == 1 and "Found record size 0 smaller than" in done.stderr
+
+
+READ_STATE = """
+import java.io.File; import org.apache.kafka.raft.FileQuorumStateStore;
+class ReadState { public static void main(String[] files) {
+  for (String file : files)
+    System.out.println(new FileQuorumStateStore(new File(file)).readElectionState().get()); } }
+"""
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler here")
+def test_kafka_reads_our_quorum_state(tmp_path: Path) -> None:
+    """It passes over the space, the checksum, and the names that are ours."""
+    (tmp_path / "ReadState.java").write_text(READ_STATE)
+    state = QuorumState(3, 2, ReplicaKey(1, b"d" * 16), True, True)
+    paths = [tmp_path / f"quorum-state-{version}" for version in (0, 1)]
+    for version, path in enumerate(paths):
+        data = quorum_state.encode(state, version, [1, 2], directory_id=b"o" * 16)
+        path.write_bytes(quorum_state.seal(data))
+    done = kafka_tools.run(str(tmp_path / "ReadState.java"), *paths)
+    assert done.returncode == 0, done.stderr
+    static, reconfigurable = done.stdout.splitlines()
+    for line in (static, reconfigurable):
+        assert "epoch=3, leaderId=OptionalInt[2], votedKey=Optional[ReplicaKey(id=1, " in line
+    assert "voters=[1, 2]" in static and "directoryId=ZGRkZGRkZGRkZGRkZGRkZA" in reconfigurable
 
 
 def test_without_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
