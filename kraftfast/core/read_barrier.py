@@ -221,8 +221,11 @@ def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_m
 
 
 def ask_again(state: ReplicaState, barriers: list[Barrier], now_ms: int) -> None:
-    """Retry these barriers after a pause (L7)."""
+    """Retry these barriers after a pause, and those that wait with them: else each of many has one
+    of its own, and some request fails all the time (L7)."""
     for barrier in barriers:
         barrier.correlation = 0
-        barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms
+    for barrier in state.barriers:
+        if not barrier.correlation:
+            barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms
     state.poll_due = True

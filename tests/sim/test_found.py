@@ -439,3 +439,10 @@ def test_a_quorum_that_waits_for_a_voter_is_not_watched_for_a_minute() -> None:
     (D10). Producers that tried again all the while were taken for events without end."""
     result = run_seed(6_102, Settings.of_seed(6_102))
     assert result["ok"], result["violation"]
+
+
+def test_readers_of_a_follower_try_again_together() -> None:
+    """Each had a pause of its own: with several, one request or another failed each millisecond,
+    and the replica was busy for as long as its leader took none (L7)."""
+    result = run_seed(160_592, Settings.of_seed(160_592, short=True))
+    assert result["ok"], result["violation"]
