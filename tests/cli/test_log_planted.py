@@ -220,6 +220,18 @@ def test_dump_of_a_directory_stops_where_a_segment_is_missing(home: Home, kraftf
     assert f"Dumping {first}" in done.out and f"Dumping {third}" not in done.out
 
 
+@pytest.mark.parametrize("missing, code", [(0, FOREIGN), (-1, CORRUPT)], ids=["first", "last"])
+def test_dump_of_a_directory_tells_that_an_end_is_missing(
+    home: Home, kraftfast: Run, missing: int, code: int
+) -> None:
+    """It printed what is left, and ended with 0."""
+    fill(home.open(), 200)
+    home.close()
+    Path(home.segment_paths()[missing]).unlink()
+    done = kraftfast("log", "dump", home.path)
+    assert done.code == code and f"Dumping {home.segment_paths()[0]}" in done.out, done
+
+
 def test_dump_of_a_directory_stops_where_epochs_fall(home: Home, kraftfast: Run) -> None:
     log = home.open()
     fill(log, 200, epoch=5)

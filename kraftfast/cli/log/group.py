@@ -33,9 +33,9 @@ def log() -> None:
 def dump(path: str, records: bool, as_json: bool) -> None:
     """Print what a file holds, as kafka-dump-log does: batches, index entries, snapshots.
 
-    For a directory (of a replica, or of a topic in it), prints all segments in order. Damage, and
-    segments that are missing, are exit code 33, behind all that is sound. In JSON, one object a
-    line.
+    For a directory (of a replica, or of a topic in it), prints all segments in order. Damage is
+    exit code 33, behind all that is sound; so are segments that are missing (35: the first ones).
+    In JSON, one object a line.
     """
     from kraftfast.cli.log.dump import Dump
 
