@@ -20,7 +20,7 @@ from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at
 from kraftfast.log.recovery import Settings
-from kraftfast.log.small_files import marks
+from kraftfast.log.small_files import marks, quorum_state
 from kraftfast.node.storage.recovering import make_sole_voter
 from kraftfast.node.storage.stored_replica import stored_replica
 from kraftfast.types import QuorumState
@@ -477,8 +477,7 @@ def test_a_lost_description_is_told_by_the_replicas(
 def test_a_log_folder_of_another_replica_is_refused(quorum_left: Path, kraftfast: Command) -> None:
     """A copy of it would give its vote twice, or lack what was acknowledged here (D5)."""
     folders = [quorum_left / name / "__cluster_metadata-0" for name in ("1", "3")]
-    kept = quorum_left / "kept"
-    folders[0].rename(kept)  # its own
+    folders[0].rename(quorum_left / "kept")  # its own
     shutil.copytree(folders[1], folders[0])
     before = contents(folders[0])
     said = f"{folders[0] / 'quorum-state'} was written in the directory with the id"
@@ -490,3 +489,12 @@ def test_a_log_folder_of_another_replica_is_refused(quorum_left: Path, kraftfast
     with LocalQuorum(quorum_left) as quorum:
         assert "the log of another replica lies here" in str(quorum.faults[1])
     assert contents(folders[0]) == before, "it was not recovered before it was looked at"
+
+
+def test_recover_resets_no_vote_of_another_replica(quorum_left: Path, kraftfast: Command) -> None:
+    """Also where its quorum-state is older than what this directory knows of (D5)."""
+    line = quorum_state.encode(QuorumState(0), 0, (1, 2, 3), b"another replica!")
+    path = quorum_left / "1" / "__cluster_metadata-0" / "quorum-state"
+    path.write_bytes(quorum_state.seal(line))
+    done = kraftfast("storage", "recover", quorum_left / "1", "--yes")
+    assert done.code == FOREIGN and "the log of another replica lies here" in done.err, done

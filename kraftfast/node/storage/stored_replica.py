@@ -95,20 +95,22 @@ def _quorum_state(
     Raises ForeignDirectory if it is another replica's.
     """
     path = os.path.join(directory.log_path, quorum_state.NAME)
-    state, ids = QuorumState(), None
-    places = end, *recovery.places()
+    found, ids = None, None
     try:
-        try:
-            data = disk.read_file(path)
-        except FileNotFoundError:
-            check_state(None, path, places)
-            return state, None, ids
-        state = quorum_state.decode(data, path)
+        data = disk.read_file(path)
+        found = quorum_state.decode(data, path)
         ids = quorum_state.static_voter_ids(data)
-        check_state(state, path, places, directory.meta.node_id)
+    except FileNotFoundError:
+        pass
+    except StorageError as error:
+        return QuorumState(), error, ids
+    else:  # before any other fault: no vote of another replica may be reset here
+        quorum_state.check_owner(data, path, directory.meta.directory_id)
+    state = found or QuorumState()
+    try:
+        check_state(found, path, (end, *recovery.places()), directory.meta.node_id)
     except StorageError as error:
         return state, error, ids
-    quorum_state.check_owner(data, path, directory.meta.directory_id)  # no vote may be reset here
     return state, None, ids
 
 
