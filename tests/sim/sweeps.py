@@ -39,4 +39,5 @@ def check_not_idle(
         total.update(each["counts"])
     idle = {what: total[what] for what, least in at_least.items() if total[what] < least}
     assert not idle, f"too little of these; all there was: {total}"
-    assert [each for each in strikes if not total[each]] == [], "faults that never strike"
+    never = [each for each in strikes if not total[each]]
+    assert not never, f"faults that never strike: {never}"
