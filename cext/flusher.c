@@ -5,10 +5,28 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "mapping.h"
+
 uint64_t kf_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+/* D10 asks that the target is stored before and the flushed end after; bytes and page may reach
+ * the disk in either order. */
+static int sync_range(const kf_flush_file *f) {
+    int error = kf_sync_range(f->map, 0, f->end);
+    uint64_t page = (uint64_t)(f->page - f->map);
+    return error ? error : kf_sync_range(f->map, page, page + KF_PAGE_BYTES);
+}
+
+static int sync_one(const kf_flush_file *f) {
+    int failed;
+    if (f->page && f->map) return sync_range(f);
+    do failed = f->page ? fdatasync(f->fd) : fsync(f->fd);
+    while (failed && errno == EINTR); /* cut short before it failed or ended: not an answer */
+    return failed ? errno : 0;
 }
 
 int kf_flush_run(kf_flush_job *job) {
@@ -20,11 +38,9 @@ int kf_flush_run(kf_flush_job *job) {
             if (kf_watermark_load(f->page, &w)) return EIO;
             kf_watermark_store(f->page, f->target, w.flushed, f->voucher, w.flushed_voucher);
         }
-        int failed;
-        do failed = f->page ? fdatasync(f->fd) : fsync(f->fd);
-        while (failed && errno == EINTR); /* cut short before it failed or ended: not an answer */
-        if (failed) return errno; /* D9: never retried */
-        if (f->page)              /* ... flushed after it */
+        int error = sync_one(f);
+        if (error) return error; /* D9: never retried */
+        if (f->page)             /* ... flushed after it */
             kf_watermark_store(f->page, f->target, f->target, f->voucher, f->voucher);
     }
     return 0;

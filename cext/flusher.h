@@ -19,6 +19,10 @@ typedef struct {
     uint8_t *page;    /* NULL: none, as of a directory; then fsync, for its names */
     kf_mark target;   /* what of this file will be on disk: sampled before the ask (D1) */
     uint64_t voucher; /* of the target */
+    /* NULL: sync the whole file. Else [0, end) of this map and the page alone: what is mapped for
+     * stores to come would be written too, and each of its pages faults again at its next store. */
+    uint8_t *map;
+    uint64_t end;
 } kf_flush_file;
 
 typedef struct {

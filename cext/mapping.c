@@ -177,6 +177,14 @@ int kf_sync(int fd) {
     return failed ? errno : 0;
 }
 
+int kf_sync_range(uint8_t *map, uint64_t from, uint64_t to) {
+    int failed;
+    from &= ~IN_PAGE;
+    do failed = msync(map + from, to - from, MS_SYNC);
+    while (failed && errno == EINTR);
+    return failed ? errno : 0;
+}
+
 int kf_names(int fd) {
     struct statx found;
     if (statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &found)) return -1;

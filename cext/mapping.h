@@ -77,6 +77,9 @@ void kf_populate(uint8_t *map, uint64_t from, uint64_t to);
 uint64_t kf_cached_end(uint8_t *map, uint64_t from, uint64_t to);
 /* fdatasync, once it was not cut short. Returns 0 or an errno. */
 int kf_sync(int fd);
+/* The same of the bytes [from, to) of a shared map alone, and of what finds them in the file. An
+ * error is of the description that was mapped. Returns 0 or an errno. */
+int kf_sync_range(uint8_t *map, uint64_t from, uint64_t to);
 /* How many names lead to an open file; -1 if that cannot be told. Not by fstat: that asks for the
  * time of the last change too, after which Linux (6.13) gives the next write a time of its own, and
  * the next fdatasync has an inode more to store: a tenth of a commit. */

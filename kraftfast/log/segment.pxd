@@ -46,6 +46,8 @@ cdef extern from "flusher.h":
         uint8_t *page
         kf_mark target
         uint64_t voucher
+        uint8_t *map
+        uint64_t end
     ctypedef struct kf_flush_job:
         kf_flush_file files[8]
         int count

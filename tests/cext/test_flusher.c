@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -16,6 +17,8 @@
 typedef struct {
     int fd;
     int is_fsync;
+    const uint8_t *from; /* of a range */
+    size_t bytes;
 } call;
 
 static call calls[64];
@@ -23,10 +26,10 @@ static int call_count;
 static int fail_at, fail_errno;        /* call number fail_at (from 1) fails; 0: none */
 static void (*at_sync)(int fd);        /* looks at the world in the middle of a sync */
 
-static int synced(int fd, int is_fsync) {
+static int synced(call made) {
     CHECK(call_count < 64);
-    calls[call_count++] = (call){fd, is_fsync};
-    if (at_sync) at_sync(fd);
+    calls[call_count++] = made;
+    if (at_sync) at_sync(made.fd);
     if (call_count == fail_at) {
         errno = fail_errno;
         return -1;
@@ -36,8 +39,13 @@ static int synced(int fd, int is_fsync) {
 
 int __wrap_fdatasync(int fd);
 int __wrap_fsync(int fd);
-int __wrap_fdatasync(int fd) { return synced(fd, 0); }
-int __wrap_fsync(int fd) { return synced(fd, 1); }
+int __wrap_msync(void *from, size_t bytes, int flags);
+int __wrap_fdatasync(int fd) { return synced((call){.fd = fd}); }
+int __wrap_fsync(int fd) { return synced((call){.fd = fd, .is_fsync = 1}); }
+int __wrap_msync(void *from, size_t bytes, int flags) {
+    CHECK(flags == MS_SYNC && (uintptr_t)from % KF_PAGE_BYTES == 0);
+    return synced((call){.from = from, .bytes = bytes});
+}
 
 static void reset(void) {
     call_count = fail_at = fail_errno = 0;
@@ -245,7 +253,7 @@ static kf_flush_job three_files(void) {
     for (int i = 0; i < 3; i++) {
         kf_page_format(pages[i], mark(100 * i, 1), 1);
         uint64_t voucher = 1000 + (uint64_t)i;
-        job.files[i] = (kf_flush_file){40 + i, pages[i], mark(100 * (i + 1), 2), voucher};
+        job.files[i] = (kf_flush_file){40 + i, pages[i], mark(100 * (i + 1), 2), voucher, NULL, 0};
     }
     return job;
 }
@@ -276,6 +284,36 @@ static void flush_order(void) {
     }
     job.count = 0;
     CHECK(kf_flush_run(&job) == 0 && call_count == 3);
+}
+
+/* What is prepared between the end and the page stays as it is. */
+_Alignas(4096) static uint8_t map[8 * KF_PAGE_BYTES];
+
+static void check_target(int fd) {
+    (void)fd;
+    CHECK(watermark_is(map + 7 * KF_PAGE_BYTES, 9, 5)); /* D10: until both are on disk */
+}
+
+static void flush_of_a_range(void) {
+    reset();
+    at_sync = check_target;
+    uint8_t *page = map + 7 * KF_PAGE_BYTES;
+    kf_page_format(page, mark(5, 1), 1);
+    kf_flush_job job = {.files = {{5, page, mark(9, 1), 0, map, 2 * KF_PAGE_BYTES + 1}}, .count = 1};
+    CHECK(kf_flush_run(&job) == 0 && call_count == 2 && watermark_is(page, 9, 9));
+    CHECK(calls[0].from == map && calls[0].bytes == 2 * KF_PAGE_BYTES + 1);
+    CHECK(calls[1].from == page && calls[1].bytes == KF_PAGE_BYTES);
+    for (int failed = 1; failed <= 2; failed++) { /* D9 */
+        reset();
+        kf_page_format(page, mark(5, 1), 1);
+        fail_at = failed;
+        fail_errno = EIO;
+        CHECK(kf_flush_run(&job) == EIO && call_count == failed && watermark_is(page, 9, 5));
+        reset();
+        fail_at = failed;
+        fail_errno = EINTR;
+        CHECK(kf_flush_run(&job) == 0 && call_count == 3 && watermark_is(page, 9, 9));
+    }
 }
 
 static void flush_without_page(void) {
@@ -483,6 +521,7 @@ static const test_case cases[] = {
     {"keys_and_ends", keys_and_ends},
     {"vouchers", vouchers},
     {"flush_order", flush_order},
+    {"flush_of_a_range", flush_of_a_range},
     {"flush_without_page", flush_without_page},
     {"flush_fails_once", flush_fails_once},
     {"flush_interrupted", flush_interrupted},

@@ -38,7 +38,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_ring": [],
     "test_ring_hostile": [],
     "test_doorbell": [],
-    "test_flusher": ["fdatasync", "fsync"],
+    "test_flusher": ["fdatasync", "fsync", "msync"],
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],
     "test_histogram": [],

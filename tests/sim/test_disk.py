@@ -102,6 +102,17 @@ def test_what_was_synced_is_never_lost() -> None:
     assert all(each == [NEW] * PAGES for each in outcomes(change))
 
 
+def test_a_sync_of_ranges_leaves_the_other_pages() -> None:
+    def change(disk: SimDisk, file: SimSegmentFile) -> None:
+        rewrite(disk, file)
+        disk.begin_sync(file.fd, (0, PAGE_BYTES + 1), (7 * PAGE_BYTES, PAGES * PAGE_BYTES))
+        assert disk.end_sync(file.fd) == 0
+
+    found = outcomes(change)
+    assert all(each[0] == each[1] == each[7] == NEW for each in found)
+    assert all(any(each[page] != NEW for each in found) for page in range(2, 7))
+
+
 def test_what_is_stored_during_a_sync_may_miss_it() -> None:
     """So a target is sampled before the call (D1)."""
 

@@ -355,12 +355,12 @@ class SimDisk(Unmoved, SharedFiles):
         if self._end_sync(fd):
             raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
 
-    def begin_sync(self, fd: int) -> None:
-        """Begin a flush by descriptor."""
+    def begin_sync(self, fd: int, *ranges: tuple[int, int]) -> None:
+        """Begin a flush by descriptor: of all, or of these ranges of bytes."""
         target = self._open[fd]
         self._call("flush begins", self._text(target))
         if isinstance(target, PagedFile):
-            target.begin_sync(self.random)
+            target.begin_sync(self.random, *ranges)
 
     def end_sync(self, fd: int) -> int:
         """End it; return 0, or an errno."""

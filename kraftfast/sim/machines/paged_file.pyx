@@ -210,11 +210,14 @@ cdef class PagedFile:
                 self.put(page, self.copy_of(page))
                 self.syncing.pop(page, None)
 
-    def begin_sync(self, random):
-        """Begin a sync: what is stored from now on need not be in it."""
+    def begin_sync(self, random, *ranges):
+        """Begin a sync, of all or of ranges (from, to): what is stored from now on need not be in it.
+        """
         self.syncing.clear()
         for page in self.dirty_pages():
-            self.syncing[page] = self.copy_of(page)
+            at = page * PAGE
+            if not ranges or any([start < at + PAGE and at < end for start, end in ranges]):
+                self.syncing[page] = self.copy_of(page)
         self.settle_sizes()
         for page in list(self.syncing):
             if random.random() < 0.5:  # these are written early, the others late
@@ -481,7 +484,7 @@ cdef class SteppedFlush:
                     return -5
                 kf_watermark_store(
                     file.page, file.target, w.flushed, file.voucher, w.flushed_voucher)
-            disk.begin_sync(file.fd)
+            disk.begin_sync(file.fd, *self.ranges_of(file))
             self.begun = True
             return 1
         error = disk.end_sync(file.fd)
@@ -492,6 +495,12 @@ cdef class SteppedFlush:
                 file.page, file.target, file.target, file.voucher, file.voucher)
         self.at, self.begun = self.at + 1, False
         return self.at < self.job.count
+
+    cdef tuple ranges_of(self, kf_flush_file *file):
+        if file.page == NULL or file.map == NULL:
+            return ()
+        page = <uint64_t>(file.page - file.map)
+        return (0, file.end), (page, page + PAGE)
 
     def finish(self, Log log, int error):
         """Let the log count what is on disk. Raises FlushFailed, which is final (D9)."""
