@@ -385,7 +385,6 @@ cdef class Log:
         self.flush_truncations = self.truncations
         if self.names_dirty:  # D18: the names of new segments, before anything in them counts
             job.files[0].fd, job.files[0].page = self.directory_fd, NULL
-            job.files[0].map = NULL
             job.count = 1
             self.names_dirty = False
         while first > 0:  # those that are on disk come first
@@ -401,8 +400,7 @@ cdef class Log:
                 file = &job.files[job.count]
                 file.fd, file.page = segment.file.fd, segment.page
                 file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
-                file.voucher = segment.voucher
-                file.map = NULL if self.writes else segment.file.base
+                file.voucher, file.map = segment.voucher, NULL if self.writes else segment.file.base
                 file.end = min(segment.position + KF_STAGE_ZEROS, segment.capacity)
                 job.count += 1
                 self.flush_segments.append((segment, segment.position, file.target.offset,

@@ -38,6 +38,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_ring": [],
     "test_ring_hostile": [],
     "test_doorbell": [],
+    "test_page": [],
     "test_flusher": ["fdatasync", "fsync", "msync"],
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],

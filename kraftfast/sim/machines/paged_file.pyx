@@ -1,10 +1,9 @@
 """Files page by page: what processes see (the page cache), and what is on the disk.
 
 ``PagedFile`` is the file itself, which outlives processes; ``SimSegmentFile`` is one process's
-mapping of it and does what :class:`kraftfast.log.segment_file.SegmentFile` does, system call for
-system call. The rules of loss are those of a real page cache: a page
-that was stored into reaches the disk at a sync, at any moment before it, or never; at a power cut
-every such page is kept, lost, or torn at a sector.
+mapping of it and does what :class:`kraftfast.log.segment_file.SegmentFile` does, call for call.
+A page that was stored into reaches the disk at a sync, at any moment before it, or never; at a
+power cut every such page is kept, lost, or torn at a sector, as with a real page cache.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -201,22 +200,18 @@ cdef class PagedFile:
 
     def write_back(self, random, double share):
         """Write some dirty pages, as the kernel does by itself, and the length they need."""
-        dirty = self.dirty_pages()
-        if not dirty:
-            return
-        self.settle_sizes()
+        if dirty := self.dirty_pages():
+            self.settle_sizes()
         for page in dirty:
             if random.random() < share:
                 self.put(page, self.copy_of(page))
                 self.syncing.pop(page, None)
 
     def begin_sync(self, random, *ranges):
-        """Begin a sync, of all or of ranges (from, to): what is stored from now on need not be in it.
-        """
+        """Begin a sync of all, or of ranges (from, to): what is stored from now on may miss it."""
         self.syncing.clear()
         for page in self.dirty_pages():
-            at = page * PAGE
-            if not ranges or any([start < at + PAGE and at < end for start, end in ranges]):
+            if not ranges or any([a // PAGE <= page and page * PAGE < b for a, b in ranges]):
                 self.syncing[page] = self.copy_of(page)
         self.settle_sizes()
         for page in list(self.syncing):
@@ -487,20 +482,16 @@ cdef class SteppedFlush:
             disk.begin_sync(file.fd, *self.ranges_of(file))
             self.begun = True
             return 1
-        error = disk.end_sync(file.fd)
-        if error:
+        if error := disk.end_sync(file.fd):
             return -error
         if file.page != NULL:
-            kf_watermark_store(
-                file.page, file.target, file.target, file.voucher, file.voucher)
+            kf_watermark_store(file.page, file.target, file.target, file.voucher, file.voucher)
         self.at, self.begun = self.at + 1, False
         return self.at < self.job.count
 
     cdef tuple ranges_of(self, kf_flush_file *file):
-        if file.page == NULL or file.map == NULL:
-            return ()
         page = <uint64_t>(file.page - file.map)
-        return (0, file.end), (page, page + PAGE)
+        return ((0, file.end), (page, page + PAGE)) if file.page and file.map else ()
 
     def finish(self, Log log, int error):
         """Let the log count what is on disk. Raises FlushFailed, which is final (D9)."""
