@@ -144,6 +144,6 @@ class QuorumConfig(Struct, frozen=True):
         return max(1, self.fetch_max_wait_ms // 5)
 
     @property
-    def heartbeat_ms(self) -> int:
+    def begin_quorum_epoch_ms(self) -> int:
         """How often BeginQuorumEpoch goes to voters that stopped fetching."""
         return max(1, self.fetch_timeout_ms // 2)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kraftfast.core.elections.begin_quorum_epoch import begin_quorum_epoch
 from kraftfast.core.elections.campaigning import begin_campaign
 from kraftfast.core.elections.candidate import Candidate
-from kraftfast.core.elections.heartbeat import begin_quorum_epoch
 from kraftfast.core.elections.leader_identity import leave, may_still_follow
 from kraftfast.core.elections.on_vote_response import on_vote_unsupported
 from kraftfast.core.elections.prospective import Prospective

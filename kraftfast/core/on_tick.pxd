@@ -18,7 +18,7 @@ cpdef timers_of(ReplicaState state)
 cpdef long long shutdown_due_ms(ReplicaState state, object current) except? -1
 cpdef long long resign_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long transfer_due_ms(ReplicaState state, Leader leader) except? -1
-cpdef long long heartbeat_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long begin_quorum_epoch_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long parked_due_ms(ReplicaState state, Leader leader) except? -1
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.core.effects import Send
+from kraftfast.core.elections.begin_quorum_epoch import begin_quorum_epoch
 from kraftfast.core.elections.campaigning import (
     awaits_answers,
     begin_campaign,
@@ -19,7 +20,6 @@ from kraftfast.core.elections.campaigning import (
     stand_down,
 )
 from kraftfast.core.elections.candidate import Candidate
-from kraftfast.core.elections.heartbeat import begin_quorum_epoch
 from kraftfast.core.elections.leader_identity import (
     displacement_warning,
     identity_of_leader,
@@ -48,7 +48,7 @@ from kraftfast.core.replication.fetching import (
     fetch_due_ms,
     fetch_next,
     retry_later,
-    show_life,
+    send_keep_alive,
     update_stream,
 )
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
@@ -246,7 +246,7 @@ def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     if follower.stream:
         update_stream(state, follower)
     elif follower.download is not None:
-        show_life(state, now_ms)
+        send_keep_alive(state, now_ms)
 
 
 # --- prospective, candidate -------------------------------------------------------------------
@@ -393,19 +393,19 @@ def add_probed(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     tend_addition(state, leader)
 
 
-def heartbeat_due_ms(state: ReplicaState, leader: Leader) -> int:
+def begin_quorum_epoch_due_ms(state: ReplicaState, leader: Leader) -> int:
     """Return when BeginQuorumEpoch is sent next."""
-    return leader.heartbeat_at_ms
+    return leader.begin_quorum_epoch_at_ms
 
 
-def send_heartbeats(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def send_begin_quorum_epochs(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Send BeginQuorumEpoch to each voter that has not fetched for a while; forget observers that
     ended, and drop leases that expired.
     """
-    leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
+    leader.begin_quorum_epoch_at_ms = now_ms + state.config.begin_quorum_epoch_ms
     for voter_id, progress in leader.voters.items():
         silent_ms = now_ms - progress.last_fetch_ms
-        if progress.last_fetch_ms < 0 or silent_ms >= state.config.heartbeat_ms:
+        if progress.last_fetch_ms < 0 or silent_ms >= state.config.begin_quorum_epoch_ms:
             begin_quorum_epoch(state, voter_id, now_ms)
     for observer in list(leader.observers.values()):
         if now_ms - observer.last_heard_ms >= limits.OBSERVER_AGE_MS_MAX:
@@ -480,7 +480,7 @@ TIMERS: dict[type, Timers] = {
         Timer(leader_barriers_due_ms, tend_leader_barriers, also=True),
         Timer(never_ms, add_probed, also=True),
         Timer(reassignment_due_ms, tend_reassignment, also=True),
-        Timer(heartbeat_due_ms, send_heartbeats),
+        Timer(begin_quorum_epoch_due_ms, send_begin_quorum_epochs),
         Timer(parked_due_ms, answer_late),
         Timer(push_due_ms, push_all, also=True),
         Timer(flush_due_ms, flush, also=True),

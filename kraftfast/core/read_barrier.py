@@ -12,7 +12,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import AnswerReadBarrier, Reply, Send
-from kraftfast.core.elections.heartbeat import begin_quorum_epoch
+from kraftfast.core.elections.begin_quorum_epoch import begin_quorum_epoch
 from kraftfast.core.events import (
     ReadBarrierRequested,
     RequestReceived,

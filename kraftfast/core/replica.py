@@ -104,11 +104,8 @@ from kraftfast.core.replication.on_flushed import on_flushed
 from kraftfast.core.replication.serving import on_stream_answered
 from kraftfast.core.snapshots import own_snapshots as snapshots_of
 from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
-from kraftfast.core.snapshots.on_fetch_snapshot_response import (
-    on_fetch_snapshot_response,
-    on_snapshot_installed,
-    on_snapshot_written,
-)
+from kraftfast.core.snapshots.on_fetch_snapshot_response import on_fetch_snapshot_response
+from kraftfast.core.snapshots.on_snapshot_written import on_snapshot_installed, on_snapshot_written
 from kraftfast.core.snapshots.own_snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail

@@ -189,7 +189,7 @@ def test_offset_zero_is_valid_whatever_the_epoch() -> None:
 def test_names_are_taken_as_text() -> None:
     config = QuorumConfig(durability="all", flush="parallel")
     assert config.durability is Durability.ALL and config.flush is FlushPolicy.PARALLEL
-    assert (config.check_quorum_timeout_ms, config.heartbeat_ms) == (3000, 1000)
+    assert (config.check_quorum_timeout_ms, config.begin_quorum_epoch_ms) == (3000, 1000)
 
 
 @pytest.mark.parametrize(

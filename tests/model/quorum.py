@@ -124,8 +124,8 @@ class Quorum:
             elif "unflushed" in seen.timers:
                 found.append(("timer", id, "unflushed"))
         for id in order or self.order:
-            if "heartbeat_at_ms" in self.see(state, id).timers:
-                found.append(("timer", id, "heartbeat_at_ms"))
+            if "begin_quorum_epoch_at_ms" in self.see(state, id).timers:
+                found.append(("timer", id, "begin_quorum_epoch_at_ms"))
         return found
 
     def stay_bounded(self) -> None:

@@ -120,7 +120,7 @@ class Translation:
             "election_deadline_ms": 2 * config.election_timeout_ms,
             "fetch_deadline_ms": config.fetch_timeout_ms,
             "check_quorum_deadline_ms": config.check_quorum_timeout_ms,
-            "heartbeat_at_ms": config.heartbeat_ms,
+            "begin_quorum_epoch_at_ms": config.begin_quorum_epoch_ms,
             "parked_deadline_ms": config.fetch_max_wait_ms,
             "unflushed": config.unflushed_age_ms_max,
             "flushing": config.fetch_timeout_ms,

@@ -56,12 +56,12 @@ ROLE_TIMERS = (
     "update_at_ms",
     "membership_at_ms",
     "check_quorum_deadline_ms",
-    "heartbeat_at_ms",
+    "begin_quorum_epoch_at_ms",
     "parked_deadline_ms",
     "move_at_ms",
 )
 
-OF_ITSELF = ("unflushed", "heartbeat_at_ms")
+OF_ITSELF = ("unflushed", "begin_quorum_epoch_at_ms")
 """Timers that go on whatever happens: they cost nothing."""
 
 

@@ -20,7 +20,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.host import LocalHost
-from kraftfast.node.snapshots.replica_snapshots import SnapshotDraft, Snapshots
+from kraftfast.node.snapshots.replica_snapshots import DownloadFile, Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.translation import translate, wire_values
 from kraftfast.node.translation.translate_snapshot import Slice, slice_of
@@ -286,7 +286,7 @@ def test_a_snapshot_without_state_is_none_for_a_machine(tmp_path: Path) -> None:
     place = tmp_path / "there"
     place.mkdir()
     for refusal in ("", "holds no state, but a state machine runs"):
-        download = SnapshotDraft(Disk(), str(place), ID, refusal)
+        download = DownloadFile(Disk(), str(place), ID, refusal)
         assert download.take(0, data, True) == (f"it {refusal}" if refusal else "")
         assert download.whole is not bool(refusal)
         download.drop()

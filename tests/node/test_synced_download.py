@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.log.disk import Disk, NewFile
 from kraftfast.node.snapshots import replica_snapshots
-from kraftfast.node.snapshots.replica_snapshots import SnapshotDraft
+from kraftfast.node.snapshots.replica_snapshots import DownloadFile
 from tests.node.test_snapshot_parts import ID, made
 
 
@@ -27,7 +27,7 @@ def test_a_snapshot_is_put_on_disk_as_it_comes(
 
     monkeypatch.setattr(NewFile, "sync", note)
     (tmp_path / "ours").mkdir()
-    download = SnapshotDraft(Disk(), str(tmp_path / "ours"), ID, "")
+    download = DownloadFile(Disk(), str(tmp_path / "ours"), ID, "")
     for at in range(0, len(data), 400):
         last = at + 400 >= len(data)
         assert download.take(at, data[at : at + 400], last) == ""

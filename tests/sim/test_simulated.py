@@ -12,7 +12,7 @@ import kraftfast
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
-from kraftfast.node.snapshots.replica_snapshots import SnapshotDraft
+from kraftfast.node.snapshots.replica_snapshots import DownloadFile
 from kraftfast.record.batch import BatchView
 from kraftfast.sim.require import Violation
 from kraftfast.testing import simulated
@@ -243,15 +243,15 @@ def test_a_snapshot_that_takes_long_to_be_checked_is_had(
         quorum.append_wait(bytes(1_000), keys=[b"%d" % number])
     quorum.advance(3_000)
     quorum.kill(gone, restart=False)
-    take = SnapshotDraft.take
+    take = DownloadFile.take
 
-    def slow(self: SnapshotDraft, position: int, data: bytes, last: bool) -> str:
+    def slow(self: DownloadFile, position: int, data: bytes, last: bool) -> str:
         refusal = take(self, position, data, last)
         if last:
             quorum._process(late).host.threads.sleep(seconds)
         return refusal
 
-    monkeypatch.setattr(SnapshotDraft, "take", slow)
+    monkeypatch.setattr(DownloadFile, "take", slow)
     quorum.start(late)
     append = quorum.append(b"", keys=[b"last"])
     quorum.wait(lambda: append.is_acknowledged, timeout_ms=60_000)

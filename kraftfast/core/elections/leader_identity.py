@@ -243,14 +243,14 @@ def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentit
     """Return whether the leader's voter set is later than the one in force here.
 
     An equal one will do for a leader that the set does not name at all: one that removed itself.
-    One that is not known to be committed may be undone by leaders of later epochs, and what they
-    have is compared with the newest that is: else this replica would never cut it (L1). Where none
-    is, a set of a second log would pass for later than any.
+    One that is not known to be committed may be undone by leaders of later epochs, and theirs must
+    only stand behind all that is: else this replica would never cut its own (L1). Where nothing is
+    known to be committed, a set of a second log would pass for later than any.
     """
     place, told = voters_place(state), identity.voters_at
-    committed = state.history.latest_below(state.uncuttable_offset())
-    if told.epoch > place.epoch and place.offset >= state.uncuttable_offset() > committed >= 0:
-        return told.offset > committed
+    committed_end = state.uncuttable_offset()
+    if told.epoch > place.epoch and place.offset >= committed_end > 0:
+        return told.offset >= committed_end
     if told.offset == place.offset:
         return told.epoch == place.epoch and leader_id not in state.voters
     return told.offset > place.offset and told.epoch >= place.epoch

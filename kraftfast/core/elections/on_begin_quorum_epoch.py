@@ -52,7 +52,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
         return True
     if request.leader_id not in (NO_NODE, state.local.id):
         supersede_if_replaced(state, request, now_ms)  # D23
-    error = invalid(state, request, now_ms)
+    error = error_of_quorum_epoch(state, request, now_ms)
     if error is not ErrorCode.NONE:
         if request.leader_id not in (NO_NODE, state.local.id):
             yield_to_quorum(state, request, request.leader_id, now_ms)  # D23
@@ -62,7 +62,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
     return False
 
 
-def invalid(
+def error_of_quorum_epoch(
     state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> ErrorCode:
     """Return what is wrong with a claim to lead this epoch, NONE if nothing is."""

@@ -42,7 +42,7 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     supersede_if_replaced(state, request, now_ms)  # D23
     if request.replica.id != state.leader_id:  # L4: a leader that was restarted leads no more
         state.peers.note_life(request.replica.id)
-    error = invalid(state, request, now_ms)
+    error = error_of_vote(state, request, now_ms)
     if shows_quorum(state, request):
         yield_to_quorum(state, request, request.replica.id, now_ms)  # D23
     if error is not ErrorCode.NONE:
@@ -58,7 +58,7 @@ def shows_quorum(state: ReplicaState, request: VoteRequest) -> bool:
     return request.replica.id not in (NO_NODE, state.local.id) and request.last_offset > 0
 
 
-def invalid(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:
+def error_of_vote(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:
     """Return what is wrong with the request itself, or its epoch."""
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
     if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:

@@ -90,10 +90,6 @@ class VoterHistory:
         """Return the voters record as of those below ``end_offset``: what a snapshot holds."""
         return next((each for at, each in reversed(self.voter_sets) if at < end_offset), None)
 
-    def latest_below(self, end_offset: int) -> int:
-        """Return the offset of the newest voter set before ``end_offset``; -1 without one."""
-        return max((at for at, _ in self.voter_sets if at < end_offset), default=NO_OFFSET)
-
     def may_count(self, key: ReplicaKey, committed_offset: int) -> bool:
         """Return whether this replica is in a set that may be the committed one, as far as is
         known.

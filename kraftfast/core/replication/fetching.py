@@ -12,10 +12,11 @@ from kraftfast import limits
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.joining import is_asking, tend_membership
-from kraftfast.core.messages import FetchRequest, FetchSnapshotRequest
+from kraftfast.core.messages import FetchRequest
 from kraftfast.core.replication.flush_policy import flush_follower
-from kraftfast.core.replication.follower import FetchingSnapshot, Follower
+from kraftfast.core.replication.follower import Follower
 from kraftfast.core.roles import Role
+from kraftfast.core.snapshots.download import fetch_slice
 from kraftfast.core.state import ReplicaState
 
 UNATTACHED = Role.UNATTACHED  # looked up far faster than an enum's member
@@ -52,23 +53,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
     send_fetch(state, target, correlation, fetch_request(state, 0, False))
 
 
-def fetch_slice(state: ReplicaState, download: FetchingSnapshot, now_ms: int) -> None:
-    """Ask the leader for the next slice of its snapshot; this does not acknowledge anything."""
-    if download.busy or not state.peers.is_ready(state.leader_id, now_ms):
-        return
-    request = FetchSnapshotRequest(
-        state.epoch,
-        state.local,
-        download.snapshot_id,
-        download.position,
-        state.config.fetch_snapshot_max_bytes,
-        state.cluster_id,
-    )
-    correlation = state.peers.sent(state.leader_id, now_ms, is_fetch=True)
-    state.effects.append(Send(state.leader_id, correlation, request))
-
-
-def show_life(state: ReplicaState, now_ms: int) -> None:
+def send_keep_alive(state: ReplicaState, now_ms: int) -> None:
     """Send a Fetch to show the leader that this replica is alive while it writes a snapshot.
 
     A leader resigns if no majority fetches, and the download would begin again under the next

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec import Struct
-
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.roles import Role
-from kraftfast.types import OffsetAndEpoch
-
-
-class FetchingSnapshot(Struct, eq=False):
-    """The leader's snapshot that this follower downloads.
-
-    Invariant: what is written of it ends at ``position``, which is at most ``size``.
-    """
-
-    snapshot_id: OffsetAndEpoch
-    position: int = 0
-    size: int = -1  # -1 before the first slice
-    busy: bool = False  # a slice is being written, or the whole put in place
+from kraftfast.core.snapshots.download import Download
 
 
 @dataclass(eq=False)
@@ -43,7 +29,7 @@ class Follower:
     update_at_ms: int = NEVER_MS
     membership_at_ms: int = NEVER_MS  # when its entry in the voter set is looked at again
     membership_correlation: int = 0  # of the request about it that went to the leader, 0 for none
-    download: FetchingSnapshot | None = None  # the leader's snapshot, instead of Fetch
+    download: Download | None = None  # the leader's snapshot, instead of Fetch
     downloads_refused: int = 0  # in a row: they could not be written, checked or installed
     download_at_ms: int = 0  # none begins before this
     # kraft.version 0: an UpdateRaftVoter told this leader where this voter listens

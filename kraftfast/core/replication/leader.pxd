@@ -53,7 +53,7 @@ cdef class Leader:
     cdef public long long all_acknowledged
     cdef public set fetched_since
     cdef public long long check_quorum_deadline_ms
-    cdef public long long heartbeat_at_ms
+    cdef public long long begin_quorum_epoch_at_ms
     cdef public bint appends_queued
     cdef public bint draining
     cdef public long long flush_began_ms

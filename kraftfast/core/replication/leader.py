@@ -152,7 +152,7 @@ class Leader:
     # voters that fetched since the check-quorum timer was last reset (Kafka: fetchedVoters)
     fetched_since: set[int] = field(default_factory=set)
     check_quorum_deadline_ms: int = NEVER_MS
-    heartbeat_at_ms: int = 0  # when BeginQuorumEpoch goes out next
+    begin_quorum_epoch_at_ms: int = 0  # when BeginQuorumEpoch goes out next
     appends_queued: bool = False  # producers have queued appends that were not asked for yet (D14)
     draining: bool = False  # DrainAppends went out, Appended has not come
     flush_began_ms: int = 0  # when it last began one

@@ -17,7 +17,7 @@ cpdef on_fetch(ReplicaState state, RequestReceived event, long long now_ms)
 
 
 @cython.locals(plain_consumer=bint)
-cpdef invalid(ReplicaState state, FetchRequest request)
+cpdef error_of_fetch(ReplicaState state, FetchRequest request)
 
 
 @cython.locals(

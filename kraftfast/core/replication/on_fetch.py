@@ -48,7 +48,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     if error is not NONE:
         state.effects.append(Reply(event.source, FetchResponse(error=error, stream=request.stream)))
         return
-    error = invalid(state, request)
+    error = error_of_fetch(state, request)
     if error is not NONE:
         if request.replica.id >= 0:
             yield_to_quorum(state, request, request.replica.id, now_ms)  # D23
@@ -59,7 +59,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     on_valid_fetch(state, event, now_ms)
 
 
-def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
+def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
     """Return the error of a Fetch that this replica must refuse, NONE if there is none.
 
     Ordinary consumers name no epochs; they are checked by offset alone.

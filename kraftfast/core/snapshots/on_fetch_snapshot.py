@@ -26,7 +26,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
     if error is not NONE:
         state.effects.append(Reply(event.source, FetchSnapshotResponse(error=error)))
         return
-    error = invalid(state, request)
+    error = error_of_fetch_snapshot(state, request)
     if error is not NONE:
         state.effects.append(Reply(event.source, state.snapshot_response(request, error)))
         return
@@ -44,7 +44,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         state.effects.append(Reply(event.source, refusal))
 
 
-def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
+def error_of_fetch_snapshot(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
     """Return the error of a request that this replica must refuse, NONE if there is none."""
     if not request.ours:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -96,7 +96,7 @@ def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: i
         return
     while leader.waiting_slices:
         waiting, deadline_ms = leader.waiting_slices.popleft()
-        error = invalid(state, waiting.request)
+        error = error_of_fetch_snapshot(state, waiting.request)
         if error is NONE and now_ms < deadline_ms:
             answer_slice(state, waiting)
             return

@@ -74,7 +74,7 @@ def filed(
     return [(snapshot_id.offset - 1, each) for each in found if each is not None]
 
 
-class SnapshotDraft:
+class DownloadFile:
     """A snapshot that is being fetched; its file is touched beside the loop only."""
 
     # snapshot_id: of what. file: what was written of it, None before the first slice.
@@ -147,7 +147,7 @@ class Snapshots:
     def __init__(self, node: Node) -> None:
         self.node, self.background = node, node.background
         self.disk, self.log_path = node.disk, node.directory.log_path
-        self.download: SnapshotDraft | None = None
+        self.download: DownloadFile | None = None
         self._leaving: list[tuple[SliceSource, Session | None, int]] = []
         self._unsent: list[tuple[SliceSource, Slice, int]] = []
         self._sent: OffsetAndEpoch | None = None
@@ -290,7 +290,7 @@ class Snapshots:
                 refusal = HOLDS_NOTHING
             elif self.node.applier is not None:
                 refusal = "holds no state, but a state machine runs here"
-            self.download = SnapshotDraft(self.disk, self.log_path, effect.snapshot_id, refusal)
+            self.download = DownloadFile(self.disk, self.log_path, effect.snapshot_id, refusal)
         download = self.download
         self.background.ask(
             lambda: download.take(effect.position, data, effect.last),
@@ -298,7 +298,7 @@ class Snapshots:
         )
 
     def _written(
-        self, download: SnapshotDraft, effect: fx.WriteSnapshot, size: int, refusal: str
+        self, download: DownloadFile, effect: fx.WriteSnapshot, size: int, refusal: str
     ) -> None:
         if self.download is not download:
             return  # of a role that is over
