@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 
 from kraftfast import errors
 from kraftfast.cli import root
@@ -68,6 +69,7 @@ def exceptions_page() -> str:
         root.EXIT_OUTPUT: "stdout cannot be written",
         root.EXIT_INTERRUPTED: "Ctrl-C (SIGINT)",
         root.EXIT_PIPE: "the reader of stdout ended (SIGPIPE)",
+        root.Terminated(signal.SIGHUP).exit_code: "SIGHUP: the terminal was closed",
         root.Terminated().exit_code: "SIGTERM",
     }
     others = [f"| {code} | {meaning} |" for code, meaning in codes.items()]

@@ -68,6 +68,8 @@ def append(
     records, first, last = settling.committed, settling.first_offset, settling.last_offset
     told = {"records": records, "first_offset": first, "last_offset": last}
     text = f"{records} records committed, offsets {first} to {last}"
+    if records == 1:
+        text = f"1 record committed, offset {first}"
     try:
         click.echo(json.dumps(told) if as_json else text)
     except OSError:  # a caller that tries again would append them twice

@@ -55,6 +55,9 @@ def consume(
     if follow:
         root.end_with_reader()
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
+        if follow and 0 <= consumer.high_watermark < from_offset:
+            what = f"the log ends at offset {consumer.high_watermark}; waiting for {from_offset}"
+            click.echo(f"kraftfast: {what}", err=True)
         write(consumer, sys.stdout.buffer, line, count)
 
 

@@ -108,7 +108,7 @@ def _fallocate(work: str) -> None:
 
 def _mmap(work: str) -> None:
     with open(os.path.join(work, "mmap"), "w+b") as file:
-        file.truncate(PIECE_BYTES)
+        os.posix_fallocate(file.fileno(), 0, PIECE_BYTES)  # a store into a hole may be a SIGBUS
         with mmap.mmap(file.fileno(), PIECE_BYTES) as memory:
             memory[:4] = b"kraf"
             memory.flush()

@@ -31,6 +31,7 @@ cdef class SegmentFile:
     cpdef resize(self, uint64_t size)
     cpdef rename(self, disk, str path)
     cpdef bint is_removed(self)
+    cpdef bint has_other_names(self)
     cpdef bint share(self)
     cpdef bint exclude(self)
     cpdef readmit(self)

@@ -280,6 +280,10 @@ cdef class SegmentFile:
         """Return whether nothing leads to the file: it ends with its last descriptor."""
         return self.named and kf_names(self.fd) == 0
 
+    cpdef bint has_other_names(self):
+        """Return whether another name leads to the file: a copy by hard links."""
+        return self.named and kf_names(self.fd) > 1
+
     cpdef bint share(self):
         """Hold the file's lock shared as long as it is open; False if its owner excludes others."""
         return self._flock(fcntl.LOCK_SH)

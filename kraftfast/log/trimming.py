@@ -198,7 +198,10 @@ def _recycled(log: Log, segment: Segment) -> bool:
     """Return whether the nursery has the file. The new name may need space, of which the file has
     some to give.
     """
-    if not log.nursery.takes(segment.file) or not segment.file.exclude():
+    file = segment.file
+    if file.has_other_names():  # of a backup, perhaps, whose content would change
+        return False
+    if not log.nursery.takes(file) or not file.exclude():
         return False
     try:
         log.nursery.recycle(segment)

@@ -107,6 +107,21 @@ def test_a_look_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.Monk
     assert found["mmap"].state == OK
 
 
+def test_a_store_that_finds_no_block_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a map it would be a SIGBUS, which ends the command without a word."""
+
+    def full(_fd: int, _offset: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    found = {each.topic: each for each in examine(str(tmp_path))}
+    assert (found["mmap"].state, found["mmap"].text) == (MISSING, "No space left on device")
+    assert found["mmap"].hint.startswith("free some space")
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_takes_less_space_is_a_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

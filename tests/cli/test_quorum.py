@@ -123,6 +123,14 @@ def test_a_failure_with_nothing_committed_says_no_more() -> None:
     assert str(caught.value) == "no room"
 
 
+def test_follow_says_what_is_beyond_the_end(
+    quorum_dir: Path, program: Callable[..., Program]
+) -> None:
+    following = program("consume", "--dir", quorum_dir, "--from", 10**9, "--follow")
+    following.wait_for("; waiting for 1000000000")
+    assert following.stop(signal.SIGINT) == 130
+
+
 def test_follow_shows_what_comes(quorum_dir: Path, program: Callable[..., Program]) -> None:
     done = run("append", "--dir", quorum_dir, "--json", "--timeout", 60, data=b"before\n")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from kraftfast.cli.start import Added
-from kraftfast.errors import CorruptLog, DirectoryMoved, DiskFull, KraftfastError, NoQuorum
+from kraftfast.errors import (
+    CorruptLog,
+    DirectoryMoved,
+    DiskFull,
+    KraftfastError,
+    NoQuorum,
+    StorageError,
+)
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.supervisor import Supervisor
@@ -76,6 +83,13 @@ def test_what_a_replica_waits_for_is_told_once(quorum: Quorum, told: list[str]) 
     quorum.supervisor.workers[2].told = ""  # as once it has opened its log
     quorum.fails(2, DiskFull(SHORT))
     assert len(told) == 2
+
+
+def test_a_wrong_permission_needs_no_other_disk(quorum: Quorum, told: list[str]) -> None:
+    added = Added(quorum, tell)
+    quorum.fails(2, StorageError("cannot open q/2/.lock: Permission denied"))
+    added.look()
+    assert "; change its owner or its permissions" in told[0] and "replace" not in told[0]
 
 
 def test_the_last_replica_that_cannot_run_ends_it(quorum: Quorum, told: list[str]) -> None:

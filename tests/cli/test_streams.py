@@ -60,7 +60,7 @@ def test_what_was_appended_is_told_where_stdout_cannot_be_written(
     """Else it looks as if nothing was, and is appended twice."""
     done = shell(f"echo a | $K append --dir {quorum_dir} {where}")
     assert done.returncode == 74
-    assert "kraftfast: 1 records committed, offsets " in done.stderr
+    assert "kraftfast: 1 record committed, offset " in done.stderr
     assert "cannot write to stdout" in done.stderr.splitlines()[-1]
 
 
@@ -82,7 +82,7 @@ def test_start_goes_on_without_stdout(tmp_path: Path) -> None:
             done = run("append", "--dir", tmp_path / "q", data=b"a\n")
             if done.returncode == 0:
                 break
-        assert b"1 records committed" in done.stdout
+        assert b"1 record committed" in done.stdout
     finally:
         process.terminate()
         _, said = process.communicate(timeout=30)

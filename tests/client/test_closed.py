@@ -63,6 +63,20 @@ def test_a_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
     assert untouched(fds)
 
 
+def test_a_producer_that_another_thread_closes(quorum: LocalQuorum) -> None:
+    """It waits for the record under way, and takes no more: no outcome is unknown."""
+    for n in range(20):
+        producer, acknowledged = quorum.producer(), 0
+        closing = threading.Timer(0.002 + n * 0.0005, producer.close)
+        closing.start()
+        with pytest.raises(Closed):
+            while True:
+                producer.append_wait(b"y", timeout=5)
+                acknowledged += 1
+        closing.join()
+        assert producer.resolved == acknowledged
+
+
 def test_an_async_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
     async def main() -> None:
         producer = await quorum.async_producer()

@@ -62,6 +62,26 @@ def test_trimmed_files_hold_nothing_but_the_log(tmp_path: Path) -> None:
     assert Path(path).read_bytes() == b"".join(expected(BEGIN + 13))
 
 
+def test_a_file_with_another_name_is_not_used_again(tmp_path: Path) -> None:
+    """A backup by hard links keeps what it had (``cp -al``)."""
+    home = Home(tmp_path / "replica")
+    log = home.open(**ROOM)
+    while len(log.segments) < 3:
+        fill(log, 3)
+    log.flush()
+    log.retire()
+    names = [segment.file.path for segment in log.segments[:2]]
+    os.link(names[0], tmp_path / "backup")
+    content = (tmp_path / "backup").read_bytes()
+    delete_before(log, snapshot(home, log.segments[2].base_offset).offset)
+    assert len(log.nursery.recycled) == 1, "the other one is"
+    assert not os.path.exists(names[0])
+    while len(log.segments) < 3:
+        fill(log, 3)
+    assert (tmp_path / "backup").read_bytes() == content
+    home.kill()
+
+
 def test_old_words_are_true_of_the_log_as_it_was(tmp_path: Path) -> None:
     """A file that was never trimmed keeps its page: what it says was flushed lies far behind."""
     home = Home(tmp_path / "replica")

@@ -56,7 +56,16 @@ def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"voters": []}, {"voters": [-1]}, {"voters": [2**31]}, {"added": [-4]}, {"version": 2}],
+    [
+        {"voters": []},
+        {"voters": [-1]},
+        {"voters": [2**31]},
+        {"added": [-4]},
+        {"version": 2},
+        {"voters": [1, 1, 2]},
+        {"added": [1]},
+        {"cluster_id": ""},
+    ],  # fmt: skip
 )
 def test_a_description_that_names_no_quorum_is_refused(
     tmp_path: Path, damage: dict[str, Any]

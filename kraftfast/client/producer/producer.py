@@ -416,8 +416,11 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if isinstance(self.refusal, WrongProcess):
             return
         try:
-            if not self._closed and self.outcomes.next_ticket > self.outcomes.resolved:
-                self.wait_resolved(self.outcomes.next_ticket - 1, deadline)
+            if not self._closed:
+                if self.sender is not None:
+                    self.sender.hold()  # else other threads hand over more while this one waits
+                if self.outcomes.next_ticket > self.outcomes.resolved:
+                    self.wait_resolved(self.outcomes.next_ticket - 1, deadline)
         except KraftfastError:
             pass  # said below, ticket by ticket
         finally:
@@ -432,7 +435,8 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             run_in_background(lambda: self.close(timeout=FOREVER_S), self.host)
             return
         for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
-            if thread is not None and not self.host.is_current(thread):
+            # One whose start is under way ends by itself: it finds the producer closed.
+            if thread is not None and thread.is_alive() and not self.host.is_current(thread):
                 thread.join(max(least_s, deadline - self.host.monotonic()))
 
     def _resolve_rest(self) -> None:

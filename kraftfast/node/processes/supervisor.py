@@ -9,6 +9,8 @@ log, a failed flush, D9) is final: the worker is not started again, and its erro
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import signal
 import socket
@@ -451,7 +453,9 @@ class Supervisor:
             return
         advice, place = "", worker.config.directory
         few = 2 * sum(each.is_final for each in self.workers.values()) < len(self.workers)
-        if few and not isinstance(worker.error, errors.DirectoryMoved):  # which has all, elsewhere
+        if os.strerror(errno.EACCES) in worker.told:
+            advice = "; change its owner or its permissions"
+        elif few and not isinstance(worker.error, errors.DirectoryMoved):  # it has all, elsewhere
             advice = f"; kraftfast storage replace {place} rebuilds it from the others"
         self._host.tell("replica_down", node_id, why=error, advice=advice)
 

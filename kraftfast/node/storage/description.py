@@ -66,6 +66,10 @@ class Description(msgspec.Struct):
     replacing: dict[int, Replacement] = {}
 
     def __post_init__(self) -> None:
+        if not self.cluster_id:
+            raise ValueError("cluster_id is empty")
+        if len(set(self.replicas)) < len(self.replicas):
+            raise ValueError(f"voters and added name a replica twice: {self.replicas}")
         for key, known in KNOWN.items():
             value = getattr(self, key)
             if value not in known:
