@@ -130,7 +130,7 @@ class LocalQuorum(QuorumOfThisHost):
             import kraftfast.client.producer.producer  # noqa: F401
             from kraftfast.client.admin.admin import Admin
             from kraftfast.client.admin.admin_ways import LocalWay
-            from kraftfast.client.producer.collected import run_in_background
+            from kraftfast.client.producer.unclosed import run_in_background
 
             self._run_in_background = run_in_background  # once collected, nothing is imported
             self._keep_clients()

@@ -23,8 +23,8 @@ from kraftfast.cli import options
 def status(directory: str, as_json: bool) -> None:
     """Show each replica of a running quorum.
 
-    For a replica that does not run, shows what is wrong with its directory. Ends with exit code 12
-    if no replica runs, or none that runs knows a leader.
+    For a replica that does not run while others do, shows what is wrong with its directory. Ends
+    with exit code 12 if no replica runs, or none that runs knows a leader.
     """
     from kraftfast.client.local import ask
     from kraftfast.connected import directories_of
@@ -56,6 +56,7 @@ def status(directory: str, as_json: bool) -> None:
 
         show_status(statuses, missing)
     if not statuses:
-        raise refusal or NoQuorum(f"no replica of {directory} runs")
+        hint = f"kraftfast storage inspect {directory}/* shows what they left"
+        raise refusal or NoQuorum(f"no replica of {directory} runs; {hint}")
     if all(status["leader_id"] < 0 for status in statuses.values()):
         raise NoQuorum("no replica that runs knows a leader")

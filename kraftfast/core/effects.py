@@ -196,7 +196,7 @@ class WriteSnapshot(Struct):
 
 
 class InstallSnapshot(Struct):
-    """Give the fetched snapshot its name, and begin the log again behind it, all durably.
+    """Give the fetched snapshot its name, and begin the log again at its end, all durably.
 
     It was checked when its last slice was written (``WriteSnapshot``).
 

@@ -274,7 +274,7 @@ def votes_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
     election = current.election
     if isinstance(current, Prospective) and (
         election.is_lost()
-        or current.may_campaign()
+        or current.may_begin_epoch()
         and not (state.log.flushing or awaits_answers(state, current))
     ):
         due = begun_ms  # answers that came while another went first
@@ -323,12 +323,12 @@ def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> Non
     current.election_deadline_ms = NEVER_MS
 
 
-def tell_due_ms(state: ReplicaState, current: Resigned) -> int:
+def end_quorum_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:
     """Return when EndQuorumEpoch can be sent to a voter that has not acknowledged it."""
     return min(map(state.peers.due_ms, current.unacknowledged), default=NEVER_MS)
 
 
-def tell_voters(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+def send_end_quorum_epochs(state: ReplicaState, current: Resigned, now_ms: int) -> None:
     """Send EndQuorumEpoch to each voter until it acknowledges."""
     for voter_id in sorted(current.unacknowledged):
         if not state.peers.is_ready(voter_id, now_ms):
@@ -470,7 +470,7 @@ TIMERS: dict[type, Timers] = {
     Resigned: timers(
         Timer(lead_again_due_ms, campaign),
         Timer(next_epoch_due_ms, begin_next_epoch),
-        Timer(tell_due_ms, tell_voters, also=True),
+        Timer(end_quorum_epoch_due_ms, send_end_quorum_epochs, also=True),
         Timer(never_ms, flush_tail, also=True),
     ),
     Leader: timers(

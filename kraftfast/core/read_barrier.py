@@ -43,7 +43,7 @@ def on_read_barrier_requested(
 
 
 def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Another replica asks for a reader of its own."""
+    """Add a barrier for a reader of another replica."""
     request = event.request
     timeout_ms = min(max(request.timeout_ms, 0), state.config.request_timeout_ms)
     barrier = Barrier(event.source, True, now_ms + timeout_ms)

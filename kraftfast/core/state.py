@@ -397,7 +397,10 @@ class ReplicaState:
             self.current.election_deadline_ms = now_ms + self.election_timeout_ms()
 
     def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
-        """Have ``quorum-state`` written before the step's later effects (D5); not if it stands."""
+        """Have ``quorum-state`` written before the step's other effects (D5), unless it stands.
+
+        Requests for votes and BeginQuorumEpoch may leave before (``election_first``).
+        """
         wanted = QuorumState(epoch, leader_id, voted, self.superseded, self.was_voter)
         standing = self.persisted
         if wanted == standing:

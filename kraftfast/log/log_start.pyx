@@ -81,7 +81,7 @@ cdef _drop_old_epochs(Log log):
 
 
 def begin_at(Log log not None, snapshot_id):
-    """Begin again behind a snapshot that is on disk under its name, durably (I15).
+    """Begin again at the end of a snapshot that is on disk under its name, durably (I15).
 
     D25: everything that may fail (decoding, space) comes before the first segment is removed. A
     StorageError before that leaves the log as it was. After it ``log.failed`` is set: the process

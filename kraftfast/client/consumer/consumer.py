@@ -58,7 +58,7 @@ class RecordStream(forks.Unique, ABC):
     """Committed records in offset order from ``from_offset`` on, without control records.
 
     Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
-    for ever. It raises OffsetOutOfRange where ``position`` is behind the end of the leader's log,
+    for ever. It raises OffsetOutOfRange where ``position`` is beyond the end of the leader's log,
     NoQuorum if no leader can say so. ``position``: the offset of the next record. ``host``: what it
     runs on. Not thread-safe. Close it: one that is forgotten warns (ResourceWarning), and is closed
     once it is collected.
@@ -133,7 +133,7 @@ class RecordStream(forks.Unique, ABC):
             yield from self._records()
 
     def _check_end(self) -> None:
-        """Refuse a position behind the end of a leader's log.
+        """Refuse a position beyond the end of a leader's log.
 
         Replicas may learn only now what is committed, and know little while there is no leader;
         its log has all of it, from the moment at which it is elected. Raises OffsetOutOfRange,
@@ -147,13 +147,13 @@ class RecordStream(forks.Unique, ABC):
             if self.host.monotonic() >= deadline:
                 break
             self.wait(RETRY_S)
-        if self._is_behind_end():
+        if self._is_beyond_end():
             raise OffsetOutOfRange(
                 f"offset {self.position} is beyond what is committed: {self._committed_end}"
             )
 
     @abstractmethod
-    def _is_behind_end(self) -> bool:
+    def _is_beyond_end(self) -> bool:
         """Return whether the leader's log ends before ``position``. Raises NoQuorum."""
 
     def _records(self) -> Iterator[Record]:
@@ -348,7 +348,7 @@ class Consumer(RecordStream):
         self._check_open()
         return max((watch.high_watermark for watch in self._watches.values()), default=-1)
 
-    def _is_behind_end(self) -> bool:
+    def _is_beyond_end(self) -> bool:
         self._look_around()
         watches = self._watches.values()
         if not any(watch.leads for watch in watches):

@@ -91,7 +91,7 @@ class RemoteConsumer(RecordStream):
         self._ahead_from = from_offset
         self._asked = -1
         self._answer_due, self._damaged = 0.0, (-1, 0.0)
-        self._high_watermark = self._behind_end = -1
+        self._high_watermark = self._beyond_end = -1
         try:
             self._attach(deadline)
         except BaseException:
@@ -105,8 +105,8 @@ class RemoteConsumer(RecordStream):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _is_behind_end(self) -> bool:
-        return self._behind_end == self.position
+    def _is_beyond_end(self) -> bool:
+        return self._beyond_end == self.position
 
     def _committed(self) -> Iterator[Any]:
         while True:
@@ -188,7 +188,7 @@ class RemoteConsumer(RecordStream):
                 raise OffsetOutOfRange(
                     f"the log starts at offset {start}, beyond offset {self.position}", start
                 )
-            self._behind_end = self.position
+            self._beyond_end = self.position
             self.host.sleep(RETRY_S)
             return False
         if code == ErrorCode.CORRUPT_MESSAGE:

@@ -101,7 +101,7 @@ cdef class Appender:
 
     @property
     def resolved(self) -> int:
-        """Every ticket below is committed or failed, by all that came back until now."""
+        """The first ticket without an outcome, by all that came back until now."""
         if self.sender is not None and self.sender.waiting():
             self.sender.poll()
         return self.outcomes.resolved

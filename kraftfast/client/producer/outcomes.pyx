@@ -141,7 +141,7 @@ cdef class Outcomes:
 
     @property
     def first_known(self) -> int:
-        """What became of tickets below is forgotten."""
+        """The lowest ticket whose outcome is still known."""
         return self.stretches[0].first_ticket if self.count else 0
 
     def runs(self, int64_t first, int64_t end) -> list:

@@ -23,7 +23,6 @@ from kraftfast import forks, limits
 from kraftfast.arguments import flag, header_pairs, whole_number
 from kraftfast.client.connector import Connector
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX, Appender
-from kraftfast.client.producer.collected import Collected, run_in_background
 from kraftfast.client.producer.init_producer_id import Identities, Standing
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
@@ -39,6 +38,7 @@ from kraftfast.client.producer.tickets import (
     naming,
     offsets_of,
 )
+from kraftfast.client.producer.unclosed import Collected, run_in_background
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,

@@ -204,7 +204,7 @@ cdef class RingSender(Sender):
         return 0
 
     def replica_gone(self):
-        """Break: its process ended, or dropped this ring. Answers that came before still count."""
+        """Fail: the replica ended, or dropped this ring. Answers that came before still count."""
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))

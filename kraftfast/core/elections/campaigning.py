@@ -82,7 +82,7 @@ def decide(state: ReplicaState, now_ms: int) -> None:
             stand_down(state, now_ms)
         elif awaits_answers(state, current) and now_ms < current.election_deadline_ms:
             return
-        elif current.may_campaign():
+        elif current.may_begin_epoch():
             become_candidate(state, now_ms)
         elif is_lost(state, current.election):
             stand_down(state, now_ms)

@@ -28,7 +28,7 @@ class Prospective(Struct, eq=False):
         """Return True: a vote given, or a known leader, does not prevent a pre-vote."""
         return True
 
-    def may_campaign(self) -> bool:
+    def may_begin_epoch(self) -> bool:
         """Return whether the next epoch may begin, once the log is on disk (D21)."""
         return self.skips_pre_votes or self.election.is_won()
 

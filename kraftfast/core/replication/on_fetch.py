@@ -92,7 +92,7 @@ def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
 def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Answer a Fetch that is not refused: by divergence, a snapshot's id, records, or later."""
     request = event.request
-    leader: Any = state.leader  # None was refused: ``invalid``
+    leader: Any = state.leader  # None was refused: ``error_of_fetch``
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
         validity, place = judge(state.log, request)
         if validity is not VALID:
@@ -134,7 +134,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if moved:
         maybe_update_high_watermark(state, leader, now_ms)
     if request.opens:
-        assert progress is not None  # a consumer opens no stream: ``invalid``
+        assert progress is not None  # a consumer opens no stream: ``error_of_fetch``
         progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
         push(state, progress, now_ms)
     else:

@@ -14,7 +14,7 @@ from kraftfast.core.replication.fetching import (
 )
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.responses import Outcome, learn_from
-from kraftfast.core.snapshots.downloading import begin_download
+from kraftfast.core.snapshots.begin_download import begin_download
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch

@@ -1,6 +1,6 @@
 """Logs that do not begin at offset 0: snapshots made, kept, sent and fetched (KIP-630).
 
 ``own_snapshots`` notes those that this replica makes, ``on_fetch_snapshot`` sends slices of them,
-``leases`` keeps what is being fetched. At the other end ``downloading`` begins, ``download`` asks
+``leases`` keeps what is being fetched. Elsewhere ``begin_download`` begins, ``download`` asks
 for slices, ``on_fetch_snapshot_response`` handles the answers, ``on_snapshot_written`` the rest.
 """

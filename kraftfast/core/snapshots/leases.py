@@ -43,7 +43,7 @@ class Lease(Struct, eq=False):
     position: int  # the furthest slice that was asked for begins here
     begun_ms: int
     renewed_ms: int  # when that slice was asked for
-    reading_ms: int = NEVER_MS  # when it was first seen to read the log behind the snapshot
+    reading_ms: int = NEVER_MS  # when it was first seen to read the log after the snapshot
     gained_ms: int = NEVER_MS  # when it was last seen nearer to the log's end than before
     behind: int = -1  # how near that was, records
 

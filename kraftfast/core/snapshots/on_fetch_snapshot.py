@@ -88,7 +88,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
 
 
 def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: int) -> None:
-    """Send the next slice if its asker still waits, else refuse it: one left this process."""
+    """Send the next slice that waits, now that one has left; refuse what came too late."""
     assert state.slices_under_way > 0, "an answer that was not asked for"
     state.slices_under_way -= 1
     leader = state.leader

@@ -6,8 +6,8 @@ from kraftfast.core.effects import WriteSnapshot
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.replication.fetching import retry_later
 from kraftfast.core.responses import Outcome, learn_from
+from kraftfast.core.snapshots.begin_download import drop_download
 from kraftfast.core.snapshots.download import Download, continues
-from kraftfast.core.snapshots.downloading import give_up
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 
@@ -29,7 +29,7 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
     before = state.current
     if response.error is ErrorCode.UNKNOWN_SERVER_ERROR and state.follower is not None:
         state.peers.back_off(event.peer_id, now_ms)
-        give_up(state, state.follower, now_ms)
+        drop_download(state, state.follower, now_ms)
         return
     outcome = learn_from(state, event.peer_id, response, now_ms)
     follower = state.follower
@@ -39,11 +39,11 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
         retry_later(state, now_ms, event.peer_id)
     elif response.partition_error in _GONE:
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
-        give_up(state, follower, now_ms)
+        drop_download(state, follower, now_ms)
     elif response.partition_error is not NONE:
         retry_later(state, now_ms, event.peer_id)
     elif not continues(follower.download, response):
-        give_up(state, follower, now_ms)
+        drop_download(state, follower, now_ms)
     else:
         follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
         state.fetch_failures = 0

@@ -6,7 +6,7 @@ from kraftfast.core.effects import AdvanceHighWatermark, InstallSnapshot
 from kraftfast.core.events import SnapshotInstalled, SnapshotWritten
 from kraftfast.core.membership.on_controls import adopt
 from kraftfast.core.replication.fetching import fetch_next, retry_later
-from kraftfast.core.snapshots.downloading import give_up, put_off
+from kraftfast.core.snapshots.begin_download import drop_download, put_off
 from kraftfast.core.state import ReplicaState
 
 
@@ -20,7 +20,7 @@ def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
     if event.rejected:
         put_off(state, follower, now_ms)
-        give_up(state, follower, now_ms)
+        drop_download(state, follower, now_ms)
         state.poll_due = True
         return
     download.position = event.end_position

@@ -314,7 +314,7 @@ class Snapshots:
         self.node.tell(event, offset=offset, epoch=epoch, **more)
 
     def install(self, effect: fx.InstallSnapshot) -> None:
-        """Give the fetched snapshot its name, and begin the log again behind it."""
+        """Give the fetched snapshot its name, and begin the log again at its end."""
         node, download = self.node, self.download
         assert download is not None and download.whole, "what was not checked is not installed"
         assert download.file is not None

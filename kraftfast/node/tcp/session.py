@@ -177,12 +177,12 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Whether the connection is closed."""
         return self.framed.sock.fileno() < 0
 
     @property
     def held_bytes(self) -> int:
-        """Of its requests and answers, by now."""
+        """How many bytes of requests and answers it holds."""
         return self.framed.splitter.held_bytes + self.asked_bytes + self.framed.queued_bytes
 
     def _ready(self, events: int) -> None:

@@ -14,7 +14,7 @@ from kraftfast.types import OffsetAndEpoch
 def begin_download(
     state: ReplicaState, follower: Follower, snapshot_id: OffsetAndEpoch, now_ms: int
 ) -> None:
-    """Fetch the leader's snapshot: its log begins behind the end of this one.
+    """Fetch the leader's snapshot: the leader's log begins beyond the end of this one.
 
     A snapshot is refused that would undo what is committed here (I7), that is here already, or that
     is of a later epoch than the leader's: no record of the leader could follow it.
@@ -37,7 +37,7 @@ def begin_download(
     fetch_next(state, now_ms)
 
 
-def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def drop_download(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     """Drop the download; the Fetch after a pause makes the leader name a snapshot again."""
     follower.download = None
     retry_later(state, now_ms)
