@@ -179,7 +179,7 @@ int kf_sync(int fd) {
 
 int kf_sync_range(uint8_t *map, uint64_t from, uint64_t to) {
     int failed;
-    from &= ~IN_PAGE;
+    from &= ~((uint64_t)sysconf(_SC_PAGESIZE) - 1); /* of the kernel: may be larger than ours */
     do failed = msync(map + from, to - from, MS_SYNC);
     while (failed && errno == EINTR);
     return failed ? errno : 0;

@@ -416,11 +416,13 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         if isinstance(self.refusal, WrongProcess):
             return
         try:
-            if not self._closed:
-                if self.sender is not None:
-                    self.sender.hold()  # else other threads hand over more while this one waits
-                if self.outcomes.next_ticket > self.outcomes.resolved:
-                    self.wait_resolved(self.outcomes.next_ticket - 1, deadline)
+            while not self._closed:
+                sender = self.sender
+                if sender is not None and sender.broken is None:
+                    sender.hold()  # else other threads hand over more while this one waits
+                if self.outcomes.next_ticket == self.outcomes.resolved:
+                    break
+                self.wait_resolved(self.outcomes.next_ticket - 1, deadline)
         except KraftfastError:
             pass  # said below, ticket by ticket
         finally:

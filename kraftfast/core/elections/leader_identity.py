@@ -220,17 +220,22 @@ def is_same_set(state: ReplicaState, identity: LeaderIdentity) -> bool:
 
 
 def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bool:
-    """Return whether the set in force names that replica, or the one that counts without it.
+    """Return whether a set that may count names that replica: the newest that is known to be
+    committed, or one after it.
 
-    A set that is not known to be committed may be undone: a leader that this replica was about to
-    remove, before the others elected that one, would else never be followed.
+    Those after it may be undone: a leader that this replica was about to remove, before the others
+    elected that one, would else never be followed. Where none is known to be committed the static
+    voters may count.
     """
-    if is_named(state.voters, leader_id, directory_id):
-        return True
-    before = state.history.before_latest
-    if before is None or state.history.latest_offset < state.uncuttable_offset():
+    committed_end = state.uncuttable_offset()
+    for offset, record in reversed(state.history.voter_sets):
+        if is_named(record.voters, leader_id, directory_id):
+            return True
+        if offset < committed_end:
+            return False
+    if state.history.version_at(committed_end) > 0:
         return False
-    return is_named(before.voters, leader_id, directory_id)
+    return is_named(state.static_voters, leader_id, directory_id)
 
 
 def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:
@@ -257,13 +262,13 @@ def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentit
 
 
 def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
-    """Return whether a candidate has a voter's id, but another directory than the set names, and
-    shows no later set. The only voter of a static set votes for no other replica."""
+    """Return whether a candidate has a voter's id, but another directory than the sets name that
+    may count, and shows no later set. The only voter of a static set votes for no other replica."""
     entry = state.voters.get(request.replica.id)
     if entry is None:
         static = state.kraft_version == 0 and state.voters.is_only_voter(state.local)
         return static and not is_displaced(state)
-    if entry.directory_id in (ZERO_UUID, request.replica.directory_id):
+    if may_be_voter(state, request.replica.id, request.replica.directory_id):
         return False
     told = request.voters_at
     if told == UNSAID.voters_at:

@@ -55,7 +55,7 @@ class Description(msgspec.Struct):
     ``replacing``: replicas whose replacement is under way.
     """
 
-    cluster_id: str
+    cluster_id: Annotated[str, msgspec.Meta(min_length=1)]
     voters: Annotated[list[Id], msgspec.Meta(min_length=1)]
     durability: str = "majority"
     records: str = "any"
@@ -66,8 +66,6 @@ class Description(msgspec.Struct):
     replacing: dict[int, Replacement] = {}
 
     def __post_init__(self) -> None:
-        if not self.cluster_id:
-            raise ValueError("cluster_id is empty")
         if len(set(self.replicas)) < len(self.replicas):
             raise ValueError(f"voters and added name a replica twice: {self.replicas}")
         for key, known in KNOWN.items():
