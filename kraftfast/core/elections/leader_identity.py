@@ -224,8 +224,8 @@ def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bo
     committed, or one after it.
 
     Those after it may be undone: a leader that this replica was about to remove, before the others
-    elected that one, would else never be followed. Where none is known to be committed the static
-    voters may count.
+    elected that one, would else never be followed. Static voters do not count beside a set of the
+    log: they name no directories, and a replaced disk would be followed (D23).
     """
     committed_end = state.uncuttable_offset()
     for offset, record in reversed(state.history.voter_sets):
@@ -233,9 +233,7 @@ def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bo
             return True
         if offset < committed_end:
             return False
-    if state.history.version_at(committed_end) > 0:
-        return False
-    return is_named(state.static_voters, leader_id, directory_id)
+    return is_named(state.voters, leader_id, directory_id)
 
 
 def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:
