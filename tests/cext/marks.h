@@ -5,7 +5,7 @@
 #include "page.h"
 
 static inline kf_mark mark(int64_t offset, int32_t epoch) {
-    return (kf_mark){offset, epoch, 0x5a5a5a5a}; /* the padding is nobody's */
+    return (kf_mark){offset, epoch, 0x5a5a5a5a}; /* the padding has no meaning */
 }
 
 static inline int same(kf_mark a, int64_t offset, int32_t epoch) {
