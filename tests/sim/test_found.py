@@ -446,3 +446,10 @@ def test_readers_of_a_follower_try_again_together() -> None:
     and the replica was busy for as long as its leader took none (L7)."""
     result = run_seed(160_592, Settings.of_seed(160_592, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_what_arrives_late_is_no_spinning() -> None:
+    """Of the simulator: a producer's connection was slow, and what it had sent was appended in the
+    time in which an idle replica's steps are counted (L7)."""
+    result = run_seed(172_020, Settings.of_seed(172_020, short=True))
+    assert result["ok"], result["violation"]
