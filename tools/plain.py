@@ -45,15 +45,14 @@ the one partition of a message.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kraftfast.core import messages as core
-from kraftfast.node.translation.wire_values import Partition, error_code
+from kraftfast.node.translation.wire_values import FieldValue, Partition, error_code
 from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+from kraftfast.wire.frame import WireMessage
 
-Inside = dict[str, Any] | None
+Inside = dict[str, FieldValue] | None
 '''
 
 
@@ -153,9 +152,12 @@ def arguments(fields: tuple[Field, ...], deep: int) -> list[str]:
 
 
 def defined(head: str, given: str, returned: str) -> str:
-    """Return the first line of a function, in three lines if it is long."""
+    """Return the head of a function, in three lines or one for each argument if it is long."""
     line = f"def {head}({given}) -> {returned}:"
-    return line if len(line) <= 100 else f"def {head}(\n    {given}\n) -> {returned}:"
+    if len(line) <= 100:
+        return line
+    apart = given if len(given) <= 96 else given.replace(", ", ",\n    ") + ","
+    return f"def {head}(\n    {apart}\n) -> {returned}:"
 
 
 def to_wire(message: type[Message]) -> str:
@@ -180,7 +182,7 @@ def to_wire(message: type[Message]) -> str:
         ]
         outside.insert(-1, f"{topics.attribute}=[topic],")
     body = [
-        defined(f"{snake_case(of)}_to_wire", f"{given}, **more: Any", "Any"),
+        defined(f"{snake_case(of)}_to_wire", f"{given}, **more: FieldValue", "WireMessage"),
         f'    """Return {of}."""',
         f"    kind = wire.{of}",
         *lines,
@@ -198,8 +200,10 @@ def from_wire(message: type[Message]) -> str:
         for each in values(message.FIELDS)
     ]
     lines = "".join(f"        {line}\n" for line in assembled(pairs))
-    given = "message: Any, fields: Any" if in_partition else "message: Any"
-    head = defined(f"{name}_from_wire", f"{given}, **more: Any", f"core.{core}")
+    given = "message: WireMessage"
+    if in_partition:
+        given += ", fields: WireMessage"
+    head = defined(f"{name}_from_wire", f"{given}, **more: FieldValue", f"core.{core}")
     return (
         f'{head}\n    """Return {core}."""\n    return core.{core}(\n{lines}        **more,\n    )'
     )
@@ -226,11 +230,11 @@ def flat_functions(flat: Flat) -> list[str]:
     ]
     lines = "".join(f"        {line}\n" for line in assembled(pairs))
     return [
-        f"def {name}_to_wire(\n    message: core.{core}, partition: Partition, **more: Any\n"
+        f"def {name}_to_wire(\n    message: core.{core}, partition: Partition, **more: FieldValue\n"
         f') -> {flat.name}:\n    """Return {flat.of}, flat."""\n    return {flat.name}(\n'
         "        topic=partition.topic,\n        topic_id=partition.topic_id,\n"
         f"        partition=METADATA_PARTITION,\n{told}        **more,\n    )",
-        f"def {name}_from_wire(message: {flat.name}, **more: Any) -> core.{core}:\n"
+        f"def {name}_from_wire(message: {flat.name}, **more: FieldValue) -> core.{core}:\n"
         f'    """Return {core}."""\n    return core.{core}(\n{lines}        **more,\n    )',
     ]
 

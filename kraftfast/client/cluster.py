@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kraftfast import arguments
 from kraftfast.arguments import refuse
@@ -13,6 +12,7 @@ from kraftfast.client.connection import Address, Connection, Refused
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.refusals import FEWER, Full
+from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.socket_sender import SocketSender
 from kraftfast.errors import (
     ErrorCode,
@@ -301,18 +301,20 @@ class RemoteConnector:
             connection.close()
             raise
 
-    def reach(self, sender: Any, deadline: float) -> Connection:
+    def reach(self, sender: Sender, deadline: float) -> Connection:
         """Return another connection to its leader.
 
         Raises as :class:`Connection`; Full where refused.
         """
+        assert isinstance(sender, SocketSender)  # of ``connect``
         try:
             return self.cluster.reach(sender.connection.address, deadline)
         except Refused as error:
             raise Full(f"{error}; {FEWER}") from None
 
-    def superseded(self, sender: Any, deadline: float) -> bool:
+    def superseded(self, sender: Sender, deadline: float) -> bool:
         """Return whether a replica leads in a later epoch than the leader of this sender."""
+        assert isinstance(sender, SocketSender)  # of ``connect``
         return self.cluster.later_leader(sender.connection.address, sender.epoch, deadline)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kraftfast import forks, limits
 from kraftfast.client.host import HOST, Host
@@ -20,6 +20,9 @@ from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import CLIENT_VERSION, SERVED, negotiate, offered_versions
+
+if TYPE_CHECKING:
+    from kraftfast.wire.frame import WireMessage
 
 AT_ONCE = (
     "before it answered anything: it may have as many connections as it takes "
@@ -105,11 +108,15 @@ class Connection:
         with self._naming_server():
             return negotiate(api_key, self.versions, {api_key: ours})
 
-    def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
+    def ask(
+        self, api_key: int, body: WireMessage, deadline: float, version_max: int | None = None
+    ) -> WireMessage:
         """Return the answer to one question."""
         return self._exchange(api_key, self.version_of(api_key, version_max), body, deadline)
 
-    def _exchange(self, api_key: int, version: int, body: Any, deadline: float) -> Any:
+    def _exchange(
+        self, api_key: int, version: int, body: WireMessage, deadline: float
+    ) -> WireMessage:
         number = self.next_correlation_id()
         self.send(frame.encode_request(api_key, version, number, self.CLIENT_ID, body), deadline)
         try:

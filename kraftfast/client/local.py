@@ -10,7 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -47,6 +47,10 @@ from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOff
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
 from kraftfast.link.unix_socket import PidfdOwner, is_refused
 from kraftfast.wire.repeated import Repeated
+
+if TYPE_CHECKING:
+    from kraftfast.client.admin.admin_ways import Reached
+    from kraftfast.client.producer.sender import Sender
 
 RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
 ANSWER_RING_BYTES = 1024 * 1024
@@ -163,7 +167,7 @@ class LocalConnector:
         order = [other for other in self._order if other != id]
         self._order = [id, *order] if good else [*order, id]
 
-    def reach(self, sender: Any, _deadline: float) -> Any:
+    def reach(self, sender: Sender, _deadline: float) -> Reached:
         """Return the way to the sender's leader, for questions of an ``Admin``."""
         from kraftfast.client.admin.admin_ways import LocalReached  # which imports this module
 
@@ -172,7 +176,7 @@ class LocalConnector:
             raise PeerGone(f"replica {sender.node_id} is no longer part of the quorum")
         return LocalReached(directory, cluster_id=self.cluster_id, host=self.host)
 
-    def superseded(self, sender: Any, deadline: float) -> bool:
+    def superseded(self, sender: Sender, deadline: float) -> bool:
         """Return whether a replica leads in a later epoch than the leader of this sender."""
         places = list(self.directories.items())
         others = [path for id, path in places if id != sender.node_id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import DiskFull
@@ -17,9 +17,20 @@ from kraftfast.log.log import Log
 from kraftfast.log.segment import LOG_SUFFIX, Segment, segment_name
 from kraftfast.log.used_again import tell_apart
 
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
+    from kraftfast.log.nursery import Nursery
+    from kraftfast.log.recovery import Recovery, Settings
+    from kraftfast.log.small_files.directory import ReplicaDirectory
+
 
 def activate(
-    disk: Any, directory: Any, nursery: Any, segments: list[Segment], recovery: Any, settings: Any
+    disk: Disk,
+    directory: ReplicaDirectory,
+    nursery: Nursery,
+    segments: list[Segment],
+    recovery: Recovery,
+    settings: Settings,
 ) -> Log:
     """Make the last segment ready for appends, or start a fresh one.
 
@@ -53,7 +64,7 @@ def activate(
     return log
 
 
-def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segment:
+def fresh_segment(disk: Disk, path: str, nursery: Nursery, base_offset: int) -> Segment:
     """Return an empty segment that begins at ``base_offset``, its name durable."""
     spare = nursery.spare_now()
     spare.file.rename(disk, os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
@@ -64,7 +75,7 @@ def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segme
     return segment
 
 
-def make_page(disk: Any, segment: Segment) -> None:
+def make_page(disk: Disk, segment: Segment) -> None:
     """Make the last page of an extended segment; on disk before its magic says it is there."""
     segment.file.zero(segment.capacity, segment.capacity + limits.PAGE_BYTES)
     segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), disk.new_generation())

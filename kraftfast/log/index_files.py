@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
 
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
 
-def write_indexes(disk: Any, path: str, segment: Segment) -> None:
+
+def write_indexes(disk: Disk, path: str, segment: Segment) -> None:
     """Write the indexes of a segment that is about to be trimmed."""
     stem = os.path.join(path, segment_name(segment.base_offset))
     disk.replace_file(stem + INDEX_SUFFIX, segment.index_bytes())
     disk.replace_file(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
-def mend_indexes(disk: Any, path: str, segments: Sequence[Segment]) -> None:
+def mend_indexes(disk: Disk, path: str, segments: Sequence[Segment]) -> None:
     """Write those of trimmed segments that are missing or differ from what the batches say.
 
     Kafka makes them longer in advance, and a crash may leave one of the right size and other
@@ -34,7 +37,7 @@ def mend_indexes(disk: Any, path: str, segments: Sequence[Segment]) -> None:
                 disk.replace_file(stem + suffix, data)
 
 
-def _holds(disk: Any, name: str, data: bytes) -> bool:
+def _holds(disk: Disk, name: str, data: bytes) -> bool:
     """Return whether a file has exactly these bytes."""
     if not disk.exists(name) or disk.file_bytes(name) != len(data):
         return False

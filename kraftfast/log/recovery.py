@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
 from kraftfast.log.activation import activate
-from kraftfast.log.disk import TMP_SUFFIX
+from kraftfast.log.disk import TMP_SUFFIX, Disk
 from kraftfast.log.idempotence.producers import Producers
 from kraftfast.log.log import Log
-from kraftfast.log.nursery import Nursery
+from kraftfast.log.nursery import Nursery, PreparerThread
 from kraftfast.log.scan import END, OFFSET, note_batches
 from kraftfast.log.segment import (
     INDEX_SUFFIX,
@@ -39,7 +39,7 @@ from kraftfast.log.segment import (
     segment_name,
 )
 from kraftfast.log.small_files import epoch_checkpoint, marks, quorum_state
-from kraftfast.log.small_files.directory import NURSERY
+from kraftfast.log.small_files.directory import NURSERY, LogDirectory, ReplicaDirectory
 from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
@@ -107,7 +107,9 @@ class Settings:
         return -(-room // limits.PAGE_BYTES) * limits.PAGE_BYTES
 
 
-def open_log(disk: Any, directory: Any, settings: Settings, preparer: Any) -> Recovered:
+def open_log(
+    disk: Disk, directory: ReplicaDirectory, settings: Settings, preparer: PreparerThread
+) -> Recovered:
     """Recover and open the log of a replica directory.
 
     Raises CorruptLog (with path, position and offset), ForeignDirectory, StorageError, DiskFull.
@@ -145,7 +147,7 @@ def open_log(disk: Any, directory: Any, settings: Settings, preparer: Any) -> Re
     )
 
 
-def remove_strays(disk: Any, path: str) -> None:
+def remove_strays(disk: Disk, path: str) -> None:
     """Remove what a crash or Kafka's delayed deletion left behind."""
     removed = [
         name
@@ -159,7 +161,7 @@ def remove_strays(disk: Any, path: str) -> None:
 
 
 def open_segments(
-    disk: Any, directory: Any, segments: list[Segment], writable: bool = True
+    disk: Disk, directory: LogDirectory, segments: list[Segment], writable: bool = True
 ) -> None:
     """Open every segment file, oldest first. What Kafka wrote has no page of ours.
 
@@ -199,8 +201,8 @@ class Recovery:
 
     def __init__(
         self,
-        disk: Any,
-        directory: Any,
+        disk: Disk,
+        directory: LogDirectory,
         segments: list[Segment],
         producers_max: int = limits.PRODUCERS,
         floor: OffsetAndEpoch | None = None,
@@ -210,8 +212,7 @@ class Recovery:
         self.path = directory.log_path
         self.epochs: list[tuple[int, int]] = []
         self.stored_phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
-        self.phantom_tail = self.stored_phantom_tail
-        self.cut_bytes, self.cut_reason = 0, ""
+        self.phantom_tail, self.cut_bytes, self.cut_reason = self.stored_phantom_tail, 0, ""
         self.durable_end = self.floor = OffsetAndEpoch(0, 0)
         if not directory.adopted:
             self.durable_end = marks.read(disk, self.path, marks.DURABLE_END) or self.durable_end
@@ -220,8 +221,7 @@ class Recovery:
         self.target, self.flushed = self._watermark()
         self.stored = self._stored_epochs()
         self.next_epoch, self.keep = 0, len(segments)
-        ids = snapshot_ids(disk, self.path)
-        self.snapshots = [each for each in ids if each != BOOTSTRAP]
+        self.snapshots = [each for each in snapshot_ids(disk, self.path) if each != BOOTSTRAP]
         self.start = OffsetAndEpoch(segments[0].base_offset if segments else 0, 0)
         self.anew, self.producers = False, Producers(producers_max)
 

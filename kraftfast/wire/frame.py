@@ -29,9 +29,10 @@ from kraftfast.wire.schema import Message
 from kraftfast.wire.versions import SERVED
 
 Frame = bytes | memoryview
-Body = Any
-"""A message of the class that its API names: only who looks at the API knows which."""
 """One frame without its length. Large ones are memoryviews, so that they are stored only once."""
+WireMessage = Any
+"""A message of ``wire.messages``, a struct in one, or the class of either: it is made from the
+tables at import, and only the API's key tells which it is."""
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 4  # every frame holds at least a correlation id
@@ -93,14 +94,14 @@ def request_bytes_max(begin: Frame) -> int:
     return limits.FRAME_BYTES_MAX
 
 
-def decode_request(frame: Frame) -> tuple[RequestHeader, Body]:
+def decode_request(frame: Frame) -> tuple[RequestHeader, WireMessage]:
     """Header and body of a request. Raises as :func:`decode_request_header`, and
     :class:`UnsupportedVersion` for an ApiVersions request of an unknown version too."""
     header = decode_request_header(frame)
     return header, decode_request_body(header, frame)
 
 
-def decode_request_body(header: RequestHeader, frame: Frame) -> Body:
+def decode_request_body(header: RequestHeader, frame: Frame) -> WireMessage:
     """Return the body of the request whose header was decoded from ``frame``."""
     return REQUESTS[header.api_key].decode(frame, header.version, header.body_start)
 
@@ -128,7 +129,7 @@ def decode_response_header(api_key: int, version: int, frame: Frame) -> tuple[in
     return number, r.at
 
 
-def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, Body]:
+def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, WireMessage]:
     """Return correlation id and body of the response to a request of ``version``.
 
     An ApiVersions response that says UNSUPPORTED_VERSION is read as version 0, whatever was

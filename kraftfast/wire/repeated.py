@@ -34,7 +34,7 @@ class Repeated:
 
     def __init__(self) -> None:
         self._sent: dict[tuple[int, bool], tuple[int, str | None, Message, bytes]] = {}
-        self._came: dict[tuple[int, bool], tuple[int, bytes, frame.Body]] = {}
+        self._came: dict[tuple[int, bool], tuple[int, bytes, frame.WireMessage]] = {}
 
     def encode_request(
         self, api_key: int, version: int, number: int, client_id: str | None, body: Message
@@ -62,7 +62,7 @@ class Repeated:
         if api_key in REPEATED and len(data) <= REMEMBERED_BYTES_MAX:
             self._sent[api_key, asks] = version, client, body, data
 
-    def decode_request(self, header: frame.RequestHeader, data: frame.Frame) -> frame.Body:
+    def decode_request(self, header: frame.RequestHeader, data: frame.Frame) -> frame.WireMessage:
         """Decode the body of a request. Raises as ``frame.decode_request_body``."""
         api_key, version, start = header.api_key, header.version, header.body_start
         if api_key not in REPEATED or len(data) > REMEMBERED_BYTES_MAX:
@@ -74,7 +74,7 @@ class Repeated:
             kept = self._came[api_key, True] = version, rest, body
         return kept[2]
 
-    def decode_response(self, api_key: int, version: int, data: frame.Frame) -> frame.Body:
+    def decode_response(self, api_key: int, version: int, data: frame.Frame) -> frame.WireMessage:
         """Decode the body of the response to a request of ``version``.
 
         Raises as ``frame.decode_response``.

@@ -8,7 +8,7 @@ whose fate was not learnt is looked for before it is asked again, so no call doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftfast import arguments, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
@@ -41,6 +41,10 @@ from kraftfast.types import METADATA_PARTITION, NO_NODE, Endpoint, Uuid
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import KRAFT_VERSION
+
+if TYPE_CHECKING:
+    from kraftfast.client.admin.admin_ways import Reached
+    from kraftfast.wire.frame import WireMessage
 
 TIMEOUT_S = 30.0
 LEADERLESS = (NotLeader, NoQuorum, PeerGone)
@@ -81,7 +85,7 @@ class Admin:
         """Return the id of the leader's cluster. Raises NoQuorum, TimedOut."""
         body = wire.DescribeClusterRequest(endpoint_type=2)
 
-        def ask(leader: Any, until: float) -> str:
+        def ask(leader: Reached, until: float) -> str:
             return str(leader.ask(ApiKey.DESCRIBE_CLUSTER, body, until).cluster_id)
 
         return self._until(self._deadline(timeout), ask)
@@ -222,7 +226,7 @@ class Admin:
         """
         body = wire.ListPartitionReassignmentsRequest()
 
-        def ask(leader: Any, until: float) -> tuple[int, ...] | None:
+        def ask(leader: Reached, until: float) -> tuple[int, ...] | None:
             answer = leader.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, body, until)
             check(answer.error_code, answer.error_message)
             for topic in answer.topics:
@@ -254,12 +258,12 @@ class Admin:
         def is_wanted(leader_id: int) -> bool:
             return leader_id != before.leader_id if to is None else leader_id == to
 
-        def is_over(leader: Any, until: float) -> bool:
+        def is_over(leader: Reached, until: float) -> bool:
             question_body = question(self.way.topic)
             info = read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, question_body, until))
             return info.epoch > before.epoch and is_wanted(info.leader_id)
 
-        def ask(leader: Any, until: float) -> None:
+        def ask(leader: Reached, until: float) -> None:
             nonlocal attempts
             attempts += 1
             if attempts > 1 and is_over(leader, until):  # the answer was lost: not once more
@@ -308,7 +312,7 @@ class Admin:
         may_come = 0 < kraft_version <= limits.KRAFT_VERSION_MAX
         again = {ErrorCode.INVALID_UPDATE_VERSION} if may_come else set()
 
-        def ask(leader: Any, until: float) -> None:
+        def ask(leader: Reached, until: float) -> None:
             answer = leader.ask(ApiKey.UPDATE_FEATURES, body, until)
             check(answer.error_code, answer.error_message)
 
@@ -316,7 +320,7 @@ class Admin:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _deadline(self, timeout: Any) -> float:
+    def _deadline(self, timeout: float) -> float:
         return deadline_after(timeout, now=self.host.monotonic)
 
     def lose_quorum(self) -> None:
@@ -332,7 +336,7 @@ class Admin:
     def _change(
         self,
         api_key: ApiKey,
-        body: Any,
+        body: WireMessage,
         done: Callable[[QuorumInfo], bool],
         late: set[ErrorCode],
         timeout: float,
@@ -343,7 +347,7 @@ class Admin:
         """
         attempts = 0
 
-        def ask(leader: Any, until: float) -> None:
+        def ask(leader: Reached, until: float) -> None:
             nonlocal attempts
             attempts += 1
             body_question = question(self.way.topic)
@@ -367,7 +371,7 @@ class Admin:
     def _until(
         self,
         deadline: float,
-        ask: Callable[[Any, float], T],
+        ask: Callable[[Reached, float], T],
         again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
     ) -> T:
         """Return what the leader answers, at the latest at the deadline.
@@ -405,7 +409,7 @@ class Admin:
             self.host.sleep(PAUSE_S)
 
 
-def is_done(answer: Any, done: Callable[[QuorumInfo], bool]) -> bool:
+def is_done(answer: WireMessage, done: Callable[[QuorumInfo], bool]) -> bool:
     """Return whether a DescribeQuorum answer shows the change, and that it is committed."""
     info = read_answer(answer)
     return done(info) and info.voters_committed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
@@ -32,6 +32,9 @@ from kraftfast.wire import frame
 from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
+if TYPE_CHECKING:
+    from kraftfast.wire.frame import WireMessage
+
 REFUSED = b'{"error"'  # how a refusal (``Hello``) begins; answers are frames of Kafka's
 ATTEMPT_S = 1.0
 """For so long one replica is waited for when the leader is looked for."""
@@ -40,7 +43,9 @@ ATTEMPT_S = 1.0
 class Reached(Protocol):
     """A replica that can be asked. ``deadline``: by the clock of its host."""
 
-    def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
+    def ask(
+        self, api_key: int, body: WireMessage, deadline: float, version_max: int | None = None
+    ) -> WireMessage:
         """Return the answer to one request. Raises PeerGone, TimedOut, UnsupportedVersion."""
 
     def close(self) -> None:
@@ -115,7 +120,9 @@ class LocalReached:
         self.directory, self.kept, self.cluster_id, self.host = directory, kept, cluster_id, host
         self.repeated = Repeated() if kept is None else kept.repeated
 
-    def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
+    def ask(
+        self, api_key: int, body: WireMessage, deadline: float, version_max: int | None = None
+    ) -> WireMessage:
         """Do as :meth:`Reached.ask`: both sides are of one version."""
         version = SERVED[api_key].last
         if version_max is not None:
@@ -137,7 +144,7 @@ class LocalReached:
             self.kept.close()  # the next answer there may be to this question
             raise
 
-    def _answer(self, data: bytes, api_key: int, version: int, number: int) -> Any:
+    def _answer(self, data: bytes, api_key: int, version: int, number: int) -> WireMessage:
         if frame.correlation_id(data) != number:
             if data.startswith(REFUSED):
                 hello = decode_hello(data)

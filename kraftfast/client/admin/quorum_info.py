@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, NotLeader, RequestRefused
 from kraftfast.types import METADATA_PARTITION, ZERO_UUID, Endpoint, Uuid
 from kraftfast.wire.messages import DescribeQuorumRequest
+
+if TYPE_CHECKING:
+    from kraftfast.wire.frame import WireMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def question(topic: str) -> DescribeQuorumRequest:
     return DescribeQuorumRequest([DescribeQuorumRequest.Topic(topic, [partition])])
 
 
-def read_answer(answer: Any) -> QuorumInfo:
+def read_answer(answer: WireMessage) -> QuorumInfo:
     """Return what it says. Raises NotLeader, RequestRefused."""
     found = [part for topic in answer.topics for part in topic.partitions]
     code = answer.error_code or (
@@ -102,7 +105,7 @@ def read_answer(answer: Any) -> QuorumInfo:
         for node in answer.nodes
     }
 
-    def state(each: Any) -> ReplicaState:
+    def state(each: WireMessage) -> ReplicaState:
         return ReplicaState(
             each.replica_id,
             each.replica_directory_id,

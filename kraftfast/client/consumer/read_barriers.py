@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.client.admin.admin_ways import ATTEMPT_S, Reached, Way
 from kraftfast.client.host import HOST, Host
@@ -24,6 +24,9 @@ from kraftfast.errors import (
 )
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from kraftfast.client.admin.admin_ways import Reached
 
 PAUSE_S = 0.05
 MILLISECONDS_MAX = 2**31 - 1
@@ -113,7 +116,7 @@ def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> i
         raise TimedOut(f"no read barrier in time: {refusal}") from None
 
 
-def barrier_of(replica: Any, deadline: float, way: Way | None, host: Host) -> int:
+def barrier_of(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
     """Return a read barrier by one replica's word, which asks its leader if it does not lead.
 
     ``way`` learns which replica leads, so that the next question goes there.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftfast import limits
 from kraftfast.arguments import text
@@ -22,6 +22,11 @@ from kraftfast.errors import (
     UnsupportedVersion,
 )
 from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
+
+if TYPE_CHECKING:
+    from kraftfast.client.connector import Connector
+    from kraftfast.client.producer.sender import Sender
+    from kraftfast.wire.frame import WireMessage
 
 FORGOTTEN = (
     "the quorum has forgotten this producer's name, so it is not known which of its "
@@ -56,7 +61,7 @@ class Identities:
     # identity: of the producer. standing: of its name at first. _connector: the way to the leader.
     # _before: records of a producer without a name that were numbered in earlier epochs.
 
-    def __init__(self, connector: Any, name: str | None) -> None:
+    def __init__(self, connector: Connector, name: str | None) -> None:
         if name is not None:
             name = text("a producer's name", name, limits.PRODUCER_NAME_BYTES_MAX)
         self.identity = Identity(name)
@@ -65,7 +70,7 @@ class Identities:
         self.standing = Standing(-1, 0, -1, -1)
 
     def enlist(
-        self, sender: Any, outcomes: Outcomes, backlog: list[Entry], deadline: float
+        self, sender: Sender, outcomes: Outcomes, backlog: list[Entry], deadline: float
     ) -> None:
         """Give a fresh sender its identity, and what the one before gave back.
 
@@ -95,7 +100,7 @@ class Identities:
         if self.identity.fenced is not None:
             raise copy.copy(self.identity.fenced)
 
-    def _begin(self, sender: Any, outcomes: Outcomes, deadline: float) -> None:
+    def _begin(self, sender: Sender, outcomes: Outcomes, deadline: float) -> None:
         """Take a new id, or the next epoch of the one at hand: it fences copies on their way."""
         identity = self.identity
         if identity.name is None and 0 <= identity.id and not self._used_up():
@@ -126,7 +131,7 @@ class Identities:
         """
         return self.identity.forgotten or self.identity.epoch >= limits.PRODUCER_EPOCH_LAST
 
-    def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
+    def _ask(self, sender: Sender, expected: tuple[int, int], deadline: float) -> WireMessage:
         id, epoch = expected
         name = self.identity.name
         body = InitProducerIdRequest(

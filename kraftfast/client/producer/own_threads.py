@@ -202,7 +202,7 @@ class OwnThreads:
         self.host.sleep(SLEEP_S_MAX)
 
 
-def _print(thread: Any) -> None:
+def _print(thread: Thread | None) -> None:
     kind, error, trace = sys.exc_info()
     if kind is SystemExit:  # the hook would say nothing
         kind, error = RuntimeError, RuntimeError(f"sys.exit({error}) in a thread of a producer")

@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import NotFormatted, StorageError
 from kraftfast.log.disk import Disk
@@ -16,23 +15,20 @@ from kraftfast.log.reading.held_segment import OWNER_BUSY_S_MAX
 from kraftfast.log.reading.reader import SEGMENT_FILE
 from kraftfast.log.recovery import Recovery, open_segments, remove_strays
 from kraftfast.log.small_files import marks
-from kraftfast.log.small_files.directory import META, NURSERY, ReplicaDirectory
+from kraftfast.log.small_files.directory import (
+    META,
+    NURSERY,
+    LogDirectory,
+    LooseLog,
+    ReplicaDirectory,
+)
 from kraftfast.log.trimming import unlink_reserves
 from kraftfast.types import OffsetAndEpoch
 
+if TYPE_CHECKING:
+    from kraftfast.log.segment import Segment
+
 REPLICAS_NAMED_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LooseLog:
-    """Segments outside a replica's directory, to be judged by Kafka's rule."""
-
-    path: str
-    log_path: str
-    adopted: bool = True
-    """Nothing of ours vouches for what is on disk."""
-    memory_kept: bool = False
-    """As of a replica's directory."""
 
 
 def replicas_in(path: str) -> str:
@@ -48,7 +44,7 @@ def replicas_in(path: str) -> str:
     return f"; its replicas do: name one of {', '.join(replicas[:REPLICAS_NAMED_MAX])}"
 
 
-def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
+def find_log(disk: Disk, path: str) -> LogDirectory:
     """Find the log in a replica's directory, or in a topic's inside it or anywhere; lock nothing.
 
     Raises NotFormatted where there is none, ForeignDirectory.
@@ -68,7 +64,7 @@ def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
 
 @contextmanager
 def looked_at(
-    disk: Disk, directory: ReplicaDirectory | LooseLog, floor: OffsetAndEpoch | None = None
+    disk: Disk, directory: LogDirectory, floor: OffsetAndEpoch | None = None
 ) -> Iterator[Recovery]:
     """Yield what a start would make of a log: the recovery that has looked, and changed nothing.
 
@@ -77,7 +73,7 @@ def looked_at(
     Its segments are open, read-only and held, until the end of the ``with`` block; those from
     ``keep`` on would go. A replica may run meanwhile. Raises as ``recovery.open_log``.
     """
-    segments: list[Any] = []
+    segments: list[Segment] = []
     try:
         _open_held(disk, directory, segments)
         recovery = Recovery(disk, directory, segments, floor=floor)
@@ -89,7 +85,7 @@ def looked_at(
         _close(segments)
 
 
-def _open_held(disk: Disk, directory: ReplicaDirectory | LooseLog, segments: list[Any]) -> None:
+def _open_held(disk: Disk, directory: LogDirectory, segments: list[Segment]) -> None:
     """Open all segments while their owner, if there is one, leaves their lengths alone."""
     deadline = time.monotonic() + OWNER_BUSY_S_MAX
     while True:
@@ -110,7 +106,7 @@ def _open_held(disk: Disk, directory: ReplicaDirectory | LooseLog, segments: lis
         time.sleep(0.002)
 
 
-def _close(segments: list[Any]) -> None:
+def _close(segments: list[Segment]) -> None:
     for segment in segments:
         segment.close()
     segments.clear()
@@ -123,7 +119,7 @@ def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
     a process maps stays as it is. Raises as ``recovery.open_log``.
     """
     path = directory.log_path
-    segments: list[Any] = []
+    segments: list[Segment] = []
     trimmed = []
     remove_strays(disk, path)
     try:

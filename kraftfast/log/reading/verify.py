@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, InputError, KraftfastError, RecordsRefused
 from kraftfast.log import scan
 from kraftfast.log.disk import Disk
-from kraftfast.log.reading.at_rest import LooseLog, find_log, looked_at
+from kraftfast.log.reading.at_rest import find_log, looked_at
 from kraftfast.log.reading.copied_file import CopiedFile
 from kraftfast.log.reading.held_segment import HeldSegment, Mark
 from kraftfast.log.reading.index_check import IndexCheck
@@ -27,6 +27,8 @@ from kraftfast.log.small_files.directory import (
     META,
     OPTIONS,
     PARTITION_METADATA,
+    LogDirectory,
+    LooseLog,
     ReplicaDirectory,
     decode_partition_metadata,
 )
@@ -40,6 +42,9 @@ from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 from kraftfast.types import ZERO_UUID, QuorumState, uuid_text
+
+if TYPE_CHECKING:
+    from kraftfast.log.segment import Segment
 
 TailKind = Literal["none", "zeros", "torn", "phantom"]
 """``zeros``: prepared for appends, or left by a crash. ``torn``: never acknowledged, to be cut at
@@ -162,7 +167,7 @@ def _verify_log(path: str, records: bool) -> Verified:
         return Verified(directory.log_path, start, end, tail, found, recovery.stored, state)
 
 
-def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> CorruptLog | None:
+def _damaged_floor(disk: Disk, directory: LogDirectory) -> CorruptLog | None:
     """Return what is wrong with the committed floor: the log is judged without it then."""
     try:
         if not directory.adopted:
@@ -172,7 +177,7 @@ def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Corrup
     return None
 
 
-def _check_identity(disk: Disk, directory: ReplicaDirectory | LooseLog) -> None:
+def _check_identity(disk: Disk, directory: LogDirectory) -> None:
     """Check what formatting wrote and nothing rewrites. Raises CorruptLog, ForeignDirectory."""
     if not isinstance(directory, ReplicaDirectory):
         return
@@ -226,7 +231,7 @@ def _check_state(
     return state
 
 
-def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records: bool) -> Counts:
+def _count_segment(segment: Segment, directory: LogDirectory, records: bool) -> Counts:
     counts = Counts(segment.file.path, segment.base_offset)
     taken = "any" if isinstance(directory, LooseLog) else directory.options.records
     counting = _Counting(counts, taken if records else None, not segment.has_page)
@@ -243,12 +248,12 @@ def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records
     return counts
 
 
-def _copied(segment: Any, end: int) -> CopiedFile:
+def _copied(segment: Segment, end: int) -> CopiedFile:
     """Return the file of an open segment, up to ``end``."""
     return CopiedFile(segment.file.path, os.dup(segment.file.fd), end)
 
 
-def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
+def _check_epochs(recovery: Recovery, kept: list[Segment], end: int) -> None:
     """Check the epochs also where recovery would rebuild the checkpoint, which has no authority.
 
     Kafka's begins at its log start, which a snapshot may have moved into the first segment.

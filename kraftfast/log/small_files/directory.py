@@ -351,3 +351,18 @@ def decode_partition_metadata(data: bytes, path: str) -> Uuid:
         return uuid_from_text(fields["topic_id"])
     except (ValueError, KeyError, UnicodeDecodeError):
         raise ForeignDirectory(f"{path} does not parse") from None
+
+
+class LooseLog(NamedTuple):
+    """Segments outside a replica's directory, to be judged by Kafka's rule.
+
+    ``adopted``: nothing of ours vouches for what is on disk. ``memory_kept``: as of a replica's.
+    """
+
+    path: str
+    log_path: str
+    adopted: bool = True
+    memory_kept: bool = False
+
+
+LogDirectory = ReplicaDirectory | LooseLog

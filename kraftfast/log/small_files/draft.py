@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log.disk import TMP_SUFFIX
+
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
 
 
 class Draft:
@@ -15,7 +18,7 @@ class Draft:
     :meth:`publish` only renames. Raises DiskFull, StorageError, FlushFailed (D9).
     """
 
-    def __init__(self, disk: Any, path: str, data: bytes) -> None:
+    def __init__(self, disk: Disk, path: str, data: bytes) -> None:
         self._disk, self._path = disk, path
         disk.unlink(path + TMP_SUFFIX)
         file = disk.create_file(path + TMP_SUFFIX)

@@ -14,10 +14,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import InvalidOption
 from kraftfast.types import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk, NewFile
 
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
@@ -56,7 +59,7 @@ def id_of(name: str) -> OffsetAndEpoch | None:
     return OffsetAndEpoch(int(match[1]), int(match[2]))
 
 
-def snapshot_ids(disk: Any, log_path: str) -> list[OffsetAndEpoch]:
+def snapshot_ids(disk: Disk, log_path: str) -> list[OffsetAndEpoch]:
     """Return ids of finished snapshots, oldest first (epoch, then offset), the bootstrap's too."""
     found = [id_of(name) for name in disk.list_directory(log_path)]
     return sorted((each for each in found if each is not None), key=_by_epoch)
@@ -66,36 +69,37 @@ def _by_epoch(snapshot_id: OffsetAndEpoch) -> tuple[int, int]:
     return snapshot_id.epoch, snapshot_id.offset
 
 
-def begin_part(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> Any:
-    """Begin a file for the bytes of a snapshot: ``disk.NewFile``. Raises StorageError."""
+def begin_part(disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch) -> NewFile:
+    """Begin a file for the bytes of a snapshot. Raises StorageError."""
     stem = snapshot_path(log_path, snapshot_id).removesuffix(SUFFIX)
-    for serial in itertools.count(1):
+    names = (f"{stem}-{serial}{SUFFIX}{PART_SUFFIX}" for serial in itertools.count(1))
+    while True:
         try:
-            return disk.create_file(f"{stem}-{serial}{SUFFIX}{PART_SUFFIX}")
+            return disk.create_file(next(names))
         except FileExistsError:
             continue
 
 
-def finish_part(disk: Any, file: Any) -> None:
+def finish_part(disk: Disk, file: NewFile) -> None:
     """Put all of it on disk; nothing writes it any longer, and it has no name yet."""
     file.sync()
     file.protect()
     file.close()
 
 
-def name_part(disk: Any, path: str, log_path: str, snapshot_id: OffsetAndEpoch) -> None:
+def name_part(disk: Disk, path: str, log_path: str, snapshot_id: OffsetAndEpoch) -> None:
     """Give a finished part its name, durably."""
     disk.rename(path, snapshot_path(log_path, snapshot_id))
     disk.sync_directory(log_path)
 
 
-def drop_part(disk: Any, file: Any) -> None:
+def drop_part(disk: Disk, file: NewFile) -> None:
     """Remove it: it is no longer wanted."""
     file.close()
     disk.unlink(file.path)
 
 
-def delete_snapshots(disk: Any, log_path: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
+def delete_snapshots(disk: Disk, log_path: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
     """Remove finished snapshots, durably. A process that reads one goes on reading it."""
     paths = [snapshot_path(log_path, each) for each in snapshot_ids]
     for path in paths:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, ForeignDirectory, UnsupportedVersion
@@ -14,11 +14,14 @@ from kraftfast.record.batch import batch_at
 from kraftfast.record.control import SnapshotFooter, decode_control
 from kraftfast.types import OffsetAndEpoch
 
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk, StoredFile
+
 PIECE_BYTES = 64 * 1024
 LENGTH_AT = 8  # of a batch: how many bytes follow its first twelve
 
 
-def producers_state(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> bytes:
+def producers_state(disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch) -> bytes:
     """Return a snapshot's state of idempotent producers, which can be read; b"" if it has none.
 
     Kafka's have none. Raises CorruptLog, ForeignDirectory if it is of a version that cannot be
@@ -36,7 +39,7 @@ def producers_state(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> by
 
 
 def load_producers(
-    producers: Producers, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch | None
+    producers: Producers, disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch | None
 ) -> None:
     """Load the state as of a snapshot: a scan of the log then notes the batches behind it.
 
@@ -47,7 +50,7 @@ def load_producers(
     producers.load(snapshot_id.offset if snapshot_id and state else 0, state)
 
 
-def read_footer(disk: Any, path: str) -> SnapshotFooter:
+def read_footer(disk: Disk, path: str) -> SnapshotFooter:
     """Return the footer of a finished snapshot.
 
     Raises CorruptLog, FileNotFoundError, StorageError.
@@ -69,7 +72,7 @@ def read_footer(disk: Any, path: str) -> SnapshotFooter:
     return footer
 
 
-def _last_batch(file: Any) -> int:
+def _last_batch(file: StoredFile) -> int:
     """Return where the last batch begins. Raises CorruptBatch where lengths do not add up."""
     position, held_at, held = 0, 0, b""
     while True:

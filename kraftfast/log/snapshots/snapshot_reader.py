@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import Closed, CorruptBatch, CorruptLog, UnsupportedVersion
@@ -21,6 +21,9 @@ from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlRecord, SnapshotFooter, SnapshotHeader, decode_control
 from kraftfast.record.shapes import Record
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
 
 PIECE_BYTES = 1024 * 1024
 
@@ -42,7 +45,7 @@ class SnapshotReader:
     position: int  # bytes read and checked
     end_offset: int  # inside the snapshot: after the last record read
 
-    def __init__(self, disk: Any, path: str, snapshot_id: OffsetAndEpoch | None = None) -> None:
+    def __init__(self, disk: Disk, path: str, snapshot_id: OffsetAndEpoch | None = None) -> None:
         self.path = path
         self.snapshot_id = id_of(path) if snapshot_id is None else snapshot_id
         self._file = disk.open_file(path)
@@ -193,7 +196,7 @@ class SnapshotReader:
         return CorruptLog(text, self.path, at, self.end_offset)
 
 
-def open_snapshot(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> SnapshotReader:
+def open_snapshot(disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch) -> SnapshotReader:
     """Return the finished snapshot with this id.
 
     Raises FileNotFoundError, StorageError, CorruptLog.

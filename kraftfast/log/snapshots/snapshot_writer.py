@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.errors import Closed, InvalidOption, RecordTooLarge, StorageError
@@ -21,6 +21,7 @@ from kraftfast.record.control import ControlRecord, SnapshotFooter, SnapshotHead
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 
 if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
     from kraftfast.record.batch import RecordsMode
 
 BATCH_BYTES = 256 * 1024
@@ -48,7 +49,7 @@ class SnapshotWriter:
 
     def __init__(
         self,
-        disk: Any,
+        disk: Disk,
         log_path: str,
         snapshot_id: OffsetAndEpoch,
         *,
@@ -215,7 +216,7 @@ class SnapshotWriter:
 
 
 def write_bootstrap(
-    disk: Any, log_path: str, controls: Sequence[KRaftVersion | KRaftVoters]
+    disk: Disk, log_path: str, controls: Sequence[KRaftVersion | KRaftVoters]
 ) -> None:
     """Write the snapshot that a directory is formatted with: who votes before there is a log
     (KIP-853).

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kraftfast.node.node import Node
     from kraftfast.node.ports import AskingOperator
-    from kraftfast.wire.frame import Body
+    from kraftfast.wire.frame import WireMessage
 
     Reassigned = core.AlterPartitionReassignmentsResponse | core.ListPartitionReassignmentsResponse
 
@@ -36,7 +36,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NOT_OURS = "This server does not host this topic-partition."
 
 
-def take(node: Node, request: AskingOperator, message: Body) -> bool:
+def take(node: Node, request: AskingOperator, message: WireMessage) -> bool:
     """Answer an operator's request, now or later; False if another plane must answer it."""
     handle = _HANDLERS.get(request.api_key)
     if handle is None:
@@ -181,7 +181,7 @@ def _offset_fetch(_node: Node, request: AskingOperator, message: wire.OffsetFetc
     request.respond(no_committed_offsets(message))
 
 
-_HANDLERS: dict[int, Callable[[Node, AskingOperator, Body], None]] = {
+_HANDLERS: dict[int, Callable[[Node, AskingOperator, WireMessage], None]] = {
     ApiKey.DESCRIBE_QUORUM: _describe_quorum,
     ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,

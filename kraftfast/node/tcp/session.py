@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.core import events as ev
-from kraftfast.core.messages import FetchResponse
+from kraftfast.core.messages import FetchResponse, VoteRequest
 from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.log.reading.served import Served
@@ -280,7 +280,7 @@ class Session:
         elif header.api_key in translate.REQUEST_FROM_WIRE:
             message = self.repeated.decode_request(header, data)
             decoded = translate.REQUEST_FROM_WIRE[header.api_key](message, partition)
-            if header.api_key == ApiKey.VOTE:
+            if isinstance(decoded, VoteRequest):
                 decoded.speaks_pre_vote = header.version >= VOTE_PRE_VOTE_VERSION
             self.door.node.step(ev.RequestReceived(request, decoded))
         else:

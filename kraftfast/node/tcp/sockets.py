@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.wire.fetch import PartitionFetch
-    from kraftfast.wire.frame import Body
+    from kraftfast.wire.frame import WireMessage
     from kraftfast.wire.messages import ApiVersionsResponse, FetchRequest, ProduceRequest
     from kraftfast.wire.produce import PartitionProduce
 
@@ -212,7 +212,7 @@ class Sockets:
         """Pass on a Produce."""
         self.data.produce(request, message)
 
-    def ask(self, request: SessionRequest, message: Body) -> None:
+    def ask(self, request: SessionRequest, message: WireMessage) -> None:
         """Pass on everything else: what only looks, and what operators want done."""
         api_key = request.api_key
         if api_key == ApiKey.METADATA:

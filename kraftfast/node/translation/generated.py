@@ -7,19 +7,18 @@ the one partition of a message.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kraftfast.core import messages as core
-from kraftfast.node.translation.wire_values import Partition, error_code
+from kraftfast.node.translation.wire_values import FieldValue, Partition, error_code
 from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+from kraftfast.wire.frame import WireMessage
 
-Inside = dict[str, Any] | None
+Inside = dict[str, FieldValue] | None
 
 
 def fetch_request_to_wire(
-    message: core.FetchRequest, partition: Partition, **more: Any
+    message: core.FetchRequest, partition: Partition, **more: FieldValue
 ) -> PartitionFetch:
     """Return FetchRequest, flat."""
     return PartitionFetch(
@@ -39,7 +38,7 @@ def fetch_request_to_wire(
     )
 
 
-def fetch_request_from_wire(message: PartitionFetch, **more: Any) -> core.FetchRequest:
+def fetch_request_from_wire(message: PartitionFetch, **more: FieldValue) -> core.FetchRequest:
     """Return FetchRequest."""
     return core.FetchRequest(
         cluster_id=message.cluster_id,
@@ -55,7 +54,7 @@ def fetch_request_from_wire(message: PartitionFetch, **more: Any) -> core.FetchR
 
 
 def fetch_response_to_wire(
-    message: core.FetchResponse, partition: Partition, **more: Any
+    message: core.FetchResponse, partition: Partition, **more: FieldValue
 ) -> PartitionFetched:
     """Return FetchResponse, flat."""
     return PartitionFetched(
@@ -69,7 +68,7 @@ def fetch_response_to_wire(
     )
 
 
-def fetch_response_from_wire(message: PartitionFetched, **more: Any) -> core.FetchResponse:
+def fetch_response_from_wire(message: PartitionFetched, **more: FieldValue) -> core.FetchResponse:
     """Return FetchResponse."""
     return core.FetchResponse(
         partition_error=error_code(message.partition_error_code),
@@ -80,8 +79,8 @@ def fetch_response_from_wire(message: PartitionFetched, **more: Any) -> core.Fet
 
 
 def vote_request_to_wire(
-    message: core.VoteRequest, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.VoteRequest, partition: Partition, inside: Inside = None, **more: FieldValue
+) -> WireMessage:
     """Return VoteRequest."""
     kind = wire.VoteRequest
     fields = kind.Partition(
@@ -107,7 +106,9 @@ def vote_request_to_wire(
     )
 
 
-def vote_request_from_wire(message: Any, fields: Any, **more: Any) -> core.VoteRequest:
+def vote_request_from_wire(
+    message: WireMessage, fields: WireMessage, **more: FieldValue
+) -> core.VoteRequest:
     """Return VoteRequest."""
     return core.VoteRequest(
         cluster_id=message.cluster_id,
@@ -124,8 +125,8 @@ def vote_request_from_wire(message: Any, fields: Any, **more: Any) -> core.VoteR
 
 
 def vote_response_to_wire(
-    message: core.VoteResponse, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.VoteResponse, partition: Partition, inside: Inside = None, **more: FieldValue
+) -> WireMessage:
     """Return VoteResponse."""
     kind = wire.VoteResponse
     fields = kind.Partition(
@@ -146,7 +147,9 @@ def vote_response_to_wire(
     )
 
 
-def vote_response_from_wire(message: Any, fields: Any, **more: Any) -> core.VoteResponse:
+def vote_response_from_wire(
+    message: WireMessage, fields: WireMessage, **more: FieldValue
+) -> core.VoteResponse:
     """Return VoteResponse."""
     return core.VoteResponse(
         partition_error=error_code(fields.error_code),
@@ -161,8 +164,11 @@ def vote_response_from_wire(message: Any, fields: Any, **more: Any) -> core.Vote
 
 
 def begin_quorum_epoch_request_to_wire(
-    message: core.BeginQuorumEpochRequest, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.BeginQuorumEpochRequest,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return BeginQuorumEpochRequest."""
     kind = wire.BeginQuorumEpochRequest
     fields = kind.Partition(
@@ -182,7 +188,7 @@ def begin_quorum_epoch_request_to_wire(
 
 
 def begin_quorum_epoch_request_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.BeginQuorumEpochRequest:
     """Return BeginQuorumEpochRequest."""
     return core.BeginQuorumEpochRequest(
@@ -195,8 +201,11 @@ def begin_quorum_epoch_request_from_wire(
 
 
 def begin_quorum_epoch_response_to_wire(
-    message: core.QuorumEpochResponse, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.QuorumEpochResponse,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return BeginQuorumEpochResponse."""
     kind = wire.BeginQuorumEpochResponse
     fields = kind.Partition(
@@ -214,7 +223,7 @@ def begin_quorum_epoch_response_to_wire(
 
 
 def begin_quorum_epoch_response_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.QuorumEpochResponse:
     """Return QuorumEpochResponse."""
     return core.QuorumEpochResponse(
@@ -226,8 +235,11 @@ def begin_quorum_epoch_response_from_wire(
 
 
 def end_quorum_epoch_request_to_wire(
-    message: core.EndQuorumEpochRequest, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.EndQuorumEpochRequest,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return EndQuorumEpochRequest."""
     kind = wire.EndQuorumEpochRequest
     fields = kind.Partition(
@@ -245,7 +257,7 @@ def end_quorum_epoch_request_to_wire(
 
 
 def end_quorum_epoch_request_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.EndQuorumEpochRequest:
     """Return EndQuorumEpochRequest."""
     return core.EndQuorumEpochRequest(
@@ -257,8 +269,11 @@ def end_quorum_epoch_request_from_wire(
 
 
 def end_quorum_epoch_response_to_wire(
-    message: core.QuorumEpochResponse, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.QuorumEpochResponse,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return EndQuorumEpochResponse."""
     kind = wire.EndQuorumEpochResponse
     fields = kind.Partition(
@@ -276,7 +291,7 @@ def end_quorum_epoch_response_to_wire(
 
 
 def end_quorum_epoch_response_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.QuorumEpochResponse:
     """Return QuorumEpochResponse."""
     return core.QuorumEpochResponse(
@@ -288,8 +303,11 @@ def end_quorum_epoch_response_from_wire(
 
 
 def fetch_snapshot_request_to_wire(
-    message: core.FetchSnapshotRequest, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.FetchSnapshotRequest,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return FetchSnapshotRequest."""
     kind = wire.FetchSnapshotRequest
     fields = kind.Partition(
@@ -314,7 +332,7 @@ def fetch_snapshot_request_to_wire(
 
 
 def fetch_snapshot_request_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.FetchSnapshotRequest:
     """Return FetchSnapshotRequest."""
     return core.FetchSnapshotRequest(
@@ -329,8 +347,11 @@ def fetch_snapshot_request_from_wire(
 
 
 def fetch_snapshot_response_to_wire(
-    message: core.FetchSnapshotResponse, partition: Partition, inside: Inside = None, **more: Any
-) -> Any:
+    message: core.FetchSnapshotResponse,
+    partition: Partition,
+    inside: Inside = None,
+    **more: FieldValue,
+) -> WireMessage:
     """Return FetchSnapshotResponse."""
     kind = wire.FetchSnapshotResponse
     fields = kind.Partition(
@@ -356,7 +377,7 @@ def fetch_snapshot_response_to_wire(
 
 
 def fetch_snapshot_response_from_wire(
-    message: Any, fields: Any, **more: Any
+    message: WireMessage, fields: WireMessage, **more: FieldValue
 ) -> core.FetchSnapshotResponse:
     """Return FetchSnapshotResponse."""
     return core.FetchSnapshotResponse(
@@ -370,7 +391,9 @@ def fetch_snapshot_response_from_wire(
     )
 
 
-def add_raft_voter_request_to_wire(message: core.AddRaftVoterRequest, **more: Any) -> Any:
+def add_raft_voter_request_to_wire(
+    message: core.AddRaftVoterRequest, **more: FieldValue
+) -> WireMessage:
     """Return AddRaftVoterRequest."""
     kind = wire.AddRaftVoterRequest
     return kind(
@@ -383,7 +406,9 @@ def add_raft_voter_request_to_wire(message: core.AddRaftVoterRequest, **more: An
     )
 
 
-def add_raft_voter_request_from_wire(message: Any, **more: Any) -> core.AddRaftVoterRequest:
+def add_raft_voter_request_from_wire(
+    message: WireMessage, **more: FieldValue
+) -> core.AddRaftVoterRequest:
     """Return AddRaftVoterRequest."""
     return core.AddRaftVoterRequest(
         cluster_id=message.cluster_id,
@@ -394,7 +419,9 @@ def add_raft_voter_request_from_wire(message: Any, **more: Any) -> core.AddRaftV
     )
 
 
-def add_raft_voter_response_to_wire(message: core.AddRaftVoterResponse, **more: Any) -> Any:
+def add_raft_voter_response_to_wire(
+    message: core.AddRaftVoterResponse, **more: FieldValue
+) -> WireMessage:
     """Return AddRaftVoterResponse."""
     kind = wire.AddRaftVoterResponse
     return kind(
@@ -404,7 +431,9 @@ def add_raft_voter_response_to_wire(message: core.AddRaftVoterResponse, **more: 
     )
 
 
-def add_raft_voter_response_from_wire(message: Any, **more: Any) -> core.AddRaftVoterResponse:
+def add_raft_voter_response_from_wire(
+    message: WireMessage, **more: FieldValue
+) -> core.AddRaftVoterResponse:
     """Return AddRaftVoterResponse."""
     return core.AddRaftVoterResponse(
         error=error_code(message.error_code),
@@ -413,7 +442,9 @@ def add_raft_voter_response_from_wire(message: Any, **more: Any) -> core.AddRaft
     )
 
 
-def remove_raft_voter_request_to_wire(message: core.RemoveRaftVoterRequest, **more: Any) -> Any:
+def remove_raft_voter_request_to_wire(
+    message: core.RemoveRaftVoterRequest, **more: FieldValue
+) -> WireMessage:
     """Return RemoveRaftVoterRequest."""
     kind = wire.RemoveRaftVoterRequest
     return kind(
@@ -424,7 +455,9 @@ def remove_raft_voter_request_to_wire(message: core.RemoveRaftVoterRequest, **mo
     )
 
 
-def remove_raft_voter_request_from_wire(message: Any, **more: Any) -> core.RemoveRaftVoterRequest:
+def remove_raft_voter_request_from_wire(
+    message: WireMessage, **more: FieldValue
+) -> core.RemoveRaftVoterRequest:
     """Return RemoveRaftVoterRequest."""
     return core.RemoveRaftVoterRequest(
         cluster_id=message.cluster_id,
@@ -433,7 +466,9 @@ def remove_raft_voter_request_from_wire(message: Any, **more: Any) -> core.Remov
     )
 
 
-def remove_raft_voter_response_to_wire(message: core.RemoveRaftVoterResponse, **more: Any) -> Any:
+def remove_raft_voter_response_to_wire(
+    message: core.RemoveRaftVoterResponse, **more: FieldValue
+) -> WireMessage:
     """Return RemoveRaftVoterResponse."""
     kind = wire.RemoveRaftVoterResponse
     return kind(
@@ -443,7 +478,9 @@ def remove_raft_voter_response_to_wire(message: core.RemoveRaftVoterResponse, **
     )
 
 
-def remove_raft_voter_response_from_wire(message: Any, **more: Any) -> core.RemoveRaftVoterResponse:
+def remove_raft_voter_response_from_wire(
+    message: WireMessage, **more: FieldValue
+) -> core.RemoveRaftVoterResponse:
     """Return RemoveRaftVoterResponse."""
     return core.RemoveRaftVoterResponse(
         error=error_code(message.error_code),
@@ -452,7 +489,9 @@ def remove_raft_voter_response_from_wire(message: Any, **more: Any) -> core.Remo
     )
 
 
-def update_raft_voter_request_to_wire(message: core.UpdateRaftVoterRequest, **more: Any) -> Any:
+def update_raft_voter_request_to_wire(
+    message: core.UpdateRaftVoterRequest, **more: FieldValue
+) -> WireMessage:
     """Return UpdateRaftVoterRequest."""
     kind = wire.UpdateRaftVoterRequest
     return kind(
@@ -468,7 +507,9 @@ def update_raft_voter_request_to_wire(message: core.UpdateRaftVoterRequest, **mo
     )
 
 
-def update_raft_voter_request_from_wire(message: Any, **more: Any) -> core.UpdateRaftVoterRequest:
+def update_raft_voter_request_from_wire(
+    message: WireMessage, **more: FieldValue
+) -> core.UpdateRaftVoterRequest:
     """Return UpdateRaftVoterRequest."""
     return core.UpdateRaftVoterRequest(
         cluster_id=message.cluster_id,

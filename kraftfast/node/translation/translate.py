@@ -9,7 +9,7 @@ answers in Kafka's order of checks. Fields: KIP-595, KIP-853, KIP-996.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
@@ -26,8 +26,10 @@ from kraftfast.node.translation.wire_values import (
 from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+from kraftfast.wire.frame import WireMessage
+from kraftfast.wire.primitives import Buffer
 
-API_OF: dict[Any, wire.ApiKey] = {
+API_OF: dict[type, wire.ApiKey] = {
     core.VoteRequest: wire.ApiKey.VOTE,
     core.BeginQuorumEpochRequest: wire.ApiKey.BEGIN_QUORUM_EPOCH,
     core.EndQuorumEpochRequest: wire.ApiKey.END_QUORUM_EPOCH,
@@ -37,6 +39,7 @@ API_OF: dict[Any, wire.ApiKey] = {
 }
 """The API that carries each core request."""
 
+LeaderTold = core.VoteResponse | core.QuorumEpochResponse | core.FetchResponse
 IN_MEMORY = 1
 """The value of our Durability tag in Fetch for acknowledgements from memory."""
 
@@ -44,17 +47,22 @@ IN_MEMORY = 1
 # --- requests that we send ------------------------------------------------------------------------
 
 
-def request_to_wire(request: Any, partition: Partition) -> Any:
-    """Return the wire message of a core request (all but Fetch, see :func:`fetch_to_wire`)."""
+def request_to_wire(request: core.Request | WireMessage, partition: Partition) -> WireMessage:
+    """Return the wire message of a core request (but Fetch, see :func:`fetch_to_wire`).
+
+    An InitProducerId has no other form: it is sent as it is.
+    """
     return _TO_WIRE[type(request)](request, partition)
 
 
-def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> Any:
+def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> WireMessage:
     told = _told_endpoints(wire.BeginQuorumEpochRequest, request)
     return generated.begin_quorum_epoch_request_to_wire(request, partition, leader_endpoints=told)
 
 
-def _told_endpoints(kind: Any, request: Any) -> list[Any]:
+def _told_endpoints(
+    kind: WireMessage, request: core.BeginQuorumEpochRequest | core.EndQuorumEpochRequest
+) -> list[WireMessage]:
     """Return the leader's own endpoints, with its directory."""
     told = identity_fields(request.leader_identity)
     return [
@@ -63,7 +71,7 @@ def _told_endpoints(kind: Any, request: Any) -> list[Any]:
     ]
 
 
-def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
+def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> WireMessage:
     kind, keys = wire.EndQuorumEpochRequest, request.preferred_candidates
     successors = {
         "preferred_successors": [key.id for key in keys],
@@ -75,7 +83,7 @@ def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
     )
 
 
-_TO_WIRE: dict[Any, Any] = {
+_TO_WIRE: dict[type, Callable[..., WireMessage]] = {
     core.VoteRequest: generated.vote_request_to_wire,
     core.BeginQuorumEpochRequest: _begin,
     core.EndQuorumEpochRequest: _end,
@@ -100,7 +108,7 @@ def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> Partition
 # --- requests that we get -------------------------------------------------------------------------
 
 
-def _only_partition(topics: list[Any], name: str, partition: Partition) -> Any:
+def _only_partition(topics: list[WireMessage], name: str, partition: Partition) -> WireMessage:
     """Return the one partition of the one topic, if it is ours, else None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
@@ -110,7 +118,7 @@ def _only_partition(topics: list[Any], name: str, partition: Partition) -> Any:
     return fields
 
 
-def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
+def vote_from_wire(message: WireMessage, partition: Partition) -> core.VoteRequest:
     """Return a Vote; ``partition_known`` False if it does not name our partition alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
@@ -120,7 +128,7 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
     return generated.vote_request_from_wire(message, fields)
 
 
-def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpochRequest:
+def begin_from_wire(message: WireMessage, partition: Partition) -> core.BeginQuorumEpochRequest:
     """Return a BeginQuorumEpoch."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
@@ -135,7 +143,7 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
     )
 
 
-def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequest:
+def end_from_wire(message: WireMessage, partition: Partition) -> core.EndQuorumEpochRequest:
     """Return an EndQuorumEpoch; version 0 names successors by id alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
@@ -155,7 +163,7 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
     )
 
 
-def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
+def fetch_from_wire(message: WireMessage, partition: Partition) -> core.FetchRequest:
     """Return a Fetch, from the fast path's fields or, in another shape, from the whole message."""
     if not isinstance(message, PartitionFetch):
         return core.FetchRequest(
@@ -173,7 +181,7 @@ def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
     return request
 
 
-REQUEST_FROM_WIRE: dict[int, Any] = {
+REQUEST_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Request]] = {
     wire.ApiKey.VOTE: vote_from_wire,
     wire.ApiKey.BEGIN_QUORUM_EPOCH: begin_from_wire,
     wire.ApiKey.END_QUORUM_EPOCH: end_from_wire,
@@ -184,7 +192,7 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
 
 # --- responses ------------------------------------------------------------------------------------
 
-_ELECTIONS: dict[int, Any] = {
+_ELECTIONS: dict[int, tuple[Callable[..., WireMessage], Callable[..., core.Response]]] = {
     wire.ApiKey.VOTE: (generated.vote_response_to_wire, generated.vote_response_from_wire),
     wire.ApiKey.BEGIN_QUORUM_EPOCH: (
         generated.begin_quorum_epoch_response_to_wire,
@@ -195,32 +203,37 @@ _ELECTIONS: dict[int, Any] = {
         generated.end_quorum_epoch_response_from_wire,
     ),
 }
-_RESPONSE_TO_WIRE: dict[Any, Any] = {
+_RESPONSE_TO_WIRE: dict[type, Callable[..., WireMessage]] = {
     **membership.RESPONSE_TO_WIRE,
     **snapshot.RESPONSE_TO_WIRE,
 }
-_RESPONSE_FROM_WIRE: dict[int, Any] = {
+_RESPONSE_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Response]] = {
     **membership.RESPONSE_FROM_WIRE,
     **snapshot.RESPONSE_FROM_WIRE,
 }
 
 
-def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
+def response_to_wire(
+    api_key: int, response: core.Response | snapshot.Slice, partition: Partition, version: int
+) -> WireMessage:
     """Return the wire message of a core response, but Fetch's.
 
     Version 0 of Vote, BeginQuorumEpoch and EndQuorumEpoch has no place for the leader's endpoints.
     """
-    kind: Any = wire.RESPONSES[api_key]
+    kind: WireMessage = wire.RESPONSES[api_key]
     encode = _RESPONSE_TO_WIRE.get(type(response))
     if encode is not None:
         return encode(response, kind, partition, version)
+    assert isinstance(response, core.VoteResponse | core.QuorumEpochResponse)
     if response.error:
         return kind(error_code=response.error, topics=[])
     nodes = _node_endpoints(kind, response, partition) if version else []
     return _ELECTIONS[api_key][0](response, partition, node_endpoints=nodes)
 
 
-def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]:
+def _node_endpoints(
+    kind: WireMessage, response: LeaderTold, partition: Partition
+) -> list[WireMessage]:
     for name, host, port in response.leader_endpoints:
         if name == partition.listener and response.leader_id >= 0:
             told = identity_fields(response.leader_identity)
@@ -228,7 +241,7 @@ def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]
     return []
 
 
-def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
+def response_from_wire(api_key: int, message: WireMessage, partition: Partition) -> WireMessage:
     """Return a core response from an answer, but Fetch's.
 
     One to Vote, BeginQuorumEpoch or EndQuorumEpoch that has neither our partition nor an error
@@ -252,7 +265,7 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
 
 
 def _leader_endpoints(
-    nodes: list[Any], leader_id: int, partition: Partition
+    nodes: list[WireMessage], leader_id: int, partition: Partition
 ) -> tuple[Endpoint, ...]:
     return tuple(
         Endpoint(partition.listener, node.host, node.port)
@@ -261,12 +274,12 @@ def _leader_endpoints(
     )
 
 
-def _leader_identity(nodes: list[Any], leader_id: int) -> core.LeaderIdentity:
+def _leader_identity(nodes: list[WireMessage], leader_id: int) -> core.LeaderIdentity:
     return identity_from_wire(node for node in nodes if node.node_id == leader_id)
 
 
 def fetched_to_wire(
-    response: core.FetchResponse, partition: Partition, records: Any, version: int
+    response: core.FetchResponse, partition: Partition, records: Buffer | None, version: int
 ) -> PartitionFetched:
     """Return the answer to a Fetch with its records (None or bytes-like)."""
     fetched = generated.fetch_response_to_wire(
@@ -287,7 +300,7 @@ def fetched_to_wire(
     return fetched
 
 
-def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
+def fetched_from_wire(message: WireMessage, partition: Partition) -> core.FetchResponse:
     """Return a core answer; the records stay with ``message``."""
     if not isinstance(message, PartitionFetched):
         return core.FetchResponse(error=error_code(message.error_code or -1))

@@ -7,14 +7,19 @@ KIP-853.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node.translation import generated
-from kraftfast.node.translation.wire_values import Partition, endpoints_from_wire, error_code
+from kraftfast.node.translation.wire_values import (
+    Partition,
+    endpoints_from_wire,
+    error_code,
+)
 from kraftfast.types import METADATA_PARTITION, Endpoint
 from kraftfast.wire import messages as wire
+from kraftfast.wire.frame import WireMessage
 from kraftfast.wire.versions import KRAFT_VERSION
 
 UPGRADE = 1
@@ -33,33 +38,33 @@ API_OF: dict[type, wire.ApiKey] = {
 # --- requests that we send ------------------------------------------------------------------------
 
 
-def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> Any:
+def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> WireMessage:
     """Return the request as a replica that joins by itself sends it."""
     kind = wire.AddRaftVoterRequest
     listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
     return generated.add_raft_voter_request_to_wire(request, listeners=listeners)
 
 
-def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> Any:
+def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> WireMessage:
     """Return the request to remove the entry that a wiped disk left behind."""
     return generated.remove_raft_voter_request_to_wire(request)
 
 
-def _update(request: core.UpdateRaftVoterRequest, _partition: Partition) -> Any:
+def _update(request: core.UpdateRaftVoterRequest, _partition: Partition) -> WireMessage:
     """Return the request by which a voter reports where it is."""
     kind = wire.UpdateRaftVoterRequest
     listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
     return generated.update_raft_voter_request_to_wire(request, listeners=listeners)
 
 
-def _barrier(request: core.ReadBarrierRequest, _partition: Partition) -> Any:
+def _barrier(request: core.ReadBarrierRequest, _partition: Partition) -> WireMessage:
     """Return the request of a replica to its leader, for a reader of its own."""
     kind = wire.DescribeQuorumRequest
     barrier = kind.ReadBarrier(request.timeout_ms, True, request.cluster_id)
     return kind(topics=[], read_barrier=barrier)
 
 
-TO_WIRE: dict[type, Any] = {
+TO_WIRE: dict[type, Callable[..., WireMessage]] = {
     core.AddRaftVoterRequest: _add,
     core.RemoveRaftVoterRequest: _remove,
     core.UpdateRaftVoterRequest: _update,
@@ -71,31 +76,31 @@ TO_WIRE: dict[type, Any] = {
 # --- requests that we get -------------------------------------------------------------------------
 
 
-def add_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterRequest:
+def add_from_wire(message: WireMessage, _partition: Partition) -> core.AddRaftVoterRequest:
     """Return the core's form of an AddRaftVoter."""
     endpoints = endpoints_from_wire(message.listeners)
     return generated.add_raft_voter_request_from_wire(message, endpoints=endpoints)
 
 
-def remove_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterRequest:
+def remove_from_wire(message: WireMessage, _partition: Partition) -> core.RemoveRaftVoterRequest:
     """Return the core's form of a RemoveRaftVoter."""
     return generated.remove_raft_voter_request_from_wire(message)
 
 
-def update_from_wire(message: Any, _partition: Partition) -> core.UpdateRaftVoterRequest:
+def update_from_wire(message: WireMessage, _partition: Partition) -> core.UpdateRaftVoterRequest:
     """Return the core's form of an UpdateRaftVoter."""
     endpoints = endpoints_from_wire(message.listeners)
     return generated.update_raft_voter_request_from_wire(message, endpoints=endpoints)
 
 
-REQUEST_FROM_WIRE: dict[int, Any] = {
+REQUEST_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Request]] = {
     wire.ApiKey.ADD_RAFT_VOTER: add_from_wire,
     wire.ApiKey.REMOVE_RAFT_VOTER: remove_from_wire,
     wire.ApiKey.UPDATE_RAFT_VOTER: update_from_wire,
 }
 
 
-def barrier_from_wire(message: Any) -> core.ReadBarrierRequest | None:
+def barrier_from_wire(message: WireMessage) -> core.ReadBarrierRequest | None:
     """Return what a DescribeQuorum asks if it is a question for a read barrier."""
     barrier = message.read_barrier
     if barrier.timeout_ms < 0:
@@ -103,7 +108,7 @@ def barrier_from_wire(message: Any) -> core.ReadBarrierRequest | None:
     return core.ReadBarrierRequest(barrier.timeout_ms, barrier.cluster_id)
 
 
-def features_from_wire(message: Any, version: int) -> core.UpdateFeaturesRequest | None:
+def features_from_wire(message: WireMessage, version: int) -> core.UpdateFeaturesRequest | None:
     """Return the ``kraft.version`` that an UpdateFeatures asks for; None for what is no upgrade of
     it.
 
@@ -120,7 +125,7 @@ def features_from_wire(message: Any, version: int) -> core.UpdateFeaturesRequest
 
 
 def target_from_wire(
-    message: Any, partition: Partition
+    message: WireMessage, partition: Partition
 ) -> core.AlterPartitionReassignmentsRequest | None:
     """Return the target of an AlterPartitionReassignments of this log alone, or None."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
@@ -135,17 +140,21 @@ def target_from_wire(
 # --- our answers ----------------------------------------------------------------------------------
 
 
-def _added(response: Any, _kind: Any, _partition: Partition, _version: int) -> Any:
+def _added(
+    response: core.AddRaftVoterResponse, _kind: WireMessage, _partition: Partition, _version: int
+) -> WireMessage:
     return generated.add_raft_voter_response_to_wire(response)
 
 
-def _removed(response: Any, _kind: Any, _partition: Partition, _version: int) -> Any:
+def _removed(
+    response: core.RemoveRaftVoterResponse, _kind: WireMessage, _partition: Partition, _version: int
+) -> WireMessage:
     return generated.remove_raft_voter_response_to_wire(response)
 
 
 def _updated(
-    response: core.UpdateRaftVoterResponse, kind: Any, partition: Partition, _version: int
-) -> Any:
+    response: core.UpdateRaftVoterResponse, kind: WireMessage, partition: Partition, _version: int
+) -> WireMessage:
     """Return the response, which names the leader."""
     host, port = "", 0
     for endpoint in response.leader_endpoints:
@@ -158,8 +167,8 @@ def _updated(
 
 
 def _upgraded(
-    response: core.UpdateFeaturesResponse, kind: Any, _partition: Partition, version: int
-) -> Any:
+    response: core.UpdateFeaturesResponse, kind: WireMessage, _partition: Partition, version: int
+) -> WireMessage:
     """Return the response; up to version 1 each feature is named when all went well."""
     results = []
     if version <= 1 and not response.error:
@@ -169,10 +178,10 @@ def _upgraded(
 
 def _reassigned(
     response: core.AlterPartitionReassignmentsResponse,
-    kind: Any,
+    kind: WireMessage,
     partition: Partition,
     _version: int,
-) -> Any:
+) -> WireMessage:
     """Return the response; a replica that does not lead says so for the whole."""
     if response.error is ErrorCode.NOT_CONTROLLER:
         return kind(error_code=response.error, error_message=response.message, responses=[])
@@ -183,10 +192,10 @@ def _reassigned(
 
 def _listed(
     response: core.ListPartitionReassignmentsResponse,
-    kind: Any,
+    kind: WireMessage,
     partition: Partition,
     _version: int,
-) -> Any:
+) -> WireMessage:
     """Return the list, empty where nothing is under way."""
     topics = []
     if response.target is not None:
@@ -199,15 +208,15 @@ def _listed(
 
 
 def _transferred(
-    response: core.TransferResponse, kind: Any, _partition: Partition, _version: int
-) -> Any:
+    response: core.TransferResponse, kind: WireMessage, _partition: Partition, _version: int
+) -> WireMessage:
     """Return that it was understood, and whether it was done."""
     return kind(error_code=response.error, error_message=response.message, transfer_to=-1)
 
 
 def _passed(
-    response: core.ReadBarrierResponse, kind: Any, _partition: Partition, _version: int
-) -> Any:
+    response: core.ReadBarrierResponse, kind: WireMessage, _partition: Partition, _version: int
+) -> WireMessage:
     """Return an offset, or why there is none, and the leader."""
     return kind(
         error_code=response.error,
@@ -216,7 +225,7 @@ def _passed(
     )
 
 
-RESPONSE_TO_WIRE: dict[type, Any] = {
+RESPONSE_TO_WIRE: dict[type, Callable[..., WireMessage]] = {
     core.AddRaftVoterResponse: _added,
     core.RemoveRaftVoterResponse: _removed,
     core.UpdateRaftVoterResponse: _updated,
@@ -231,17 +240,17 @@ RESPONSE_TO_WIRE: dict[type, Any] = {
 # --- answers to us --------------------------------------------------------------------------------
 
 
-def added_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterResponse:
+def added_from_wire(message: WireMessage, _partition: Partition) -> core.AddRaftVoterResponse:
     """Return the core's form of an answer to AddRaftVoter."""
     return generated.add_raft_voter_response_from_wire(message)
 
 
-def removed_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterResponse:
+def removed_from_wire(message: WireMessage, _partition: Partition) -> core.RemoveRaftVoterResponse:
     """Return the core's form of an answer to RemoveRaftVoter."""
     return generated.remove_raft_voter_response_from_wire(message)
 
 
-def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVoterResponse:
+def updated_from_wire(message: WireMessage, partition: Partition) -> core.UpdateRaftVoterResponse:
     """Return the answer to UpdateRaftVoter; without a leader's epoch it was not handled."""
     leader, code = message.current_leader, error_code(message.error_code)
     if leader.leader_epoch < 0:
@@ -255,7 +264,7 @@ def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVote
     )
 
 
-def passed_from_wire(message: Any, _partition: Partition) -> core.ReadBarrierResponse:
+def passed_from_wire(message: WireMessage, _partition: Partition) -> core.ReadBarrierResponse:
     """Return the answer to a read barrier; a leader that does not know the field has none."""
     code = error_code(message.error_code)
     if code is ErrorCode.NONE and message.barrier_offset < 0:
@@ -263,7 +272,7 @@ def passed_from_wire(message: Any, _partition: Partition) -> core.ReadBarrierRes
     return core.ReadBarrierResponse(code, message.barrier_offset, message.barrier_leader_id)
 
 
-RESPONSE_FROM_WIRE: dict[int, Any] = {
+RESPONSE_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Response]] = {
     wire.ApiKey.ADD_RAFT_VOTER: added_from_wire,
     wire.ApiKey.REMOVE_RAFT_VOTER: removed_from_wire,
     wire.ApiKey.UPDATE_RAFT_VOTER: updated_from_wire,

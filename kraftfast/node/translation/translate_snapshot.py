@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node.translation import generated
-from kraftfast.node.translation.wire_values import error_code
+from kraftfast.node.translation.wire_values import Partition, error_code
 from kraftfast.types import METADATA_PARTITION, Endpoint, ReplicaKey
 from kraftfast.wire import messages as wire
+from kraftfast.wire.frame import WireMessage
 
 
 class Slice:
@@ -21,7 +22,7 @@ class Slice:
         self.response, self.data = response, data
 
 
-def slice_of(message: Any) -> bytes:
+def slice_of(message: WireMessage) -> bytes:
     """Return a copy of the bytes of an answer: the frame it came in is used again."""
     for topic in message.topics:
         for fields in topic.partitions:
@@ -29,7 +30,7 @@ def slice_of(message: Any) -> bytes:
     return b""
 
 
-def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
+def _from_wire(message: WireMessage, partition: Partition) -> core.FetchSnapshotRequest:
     """Check as Kafka does: exactly one partition of one topic, then whether it is ours."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         return core.FetchSnapshotRequest(
@@ -49,7 +50,12 @@ def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
     )
 
 
-def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> Any:
+def _response_to_wire(
+    answer: Slice | core.FetchSnapshotResponse,
+    kind: WireMessage,
+    partition: Partition,
+    version: int,
+) -> WireMessage:
     """Return the response of a refusal (a response alone), or of a slice.
 
     Version 0 has no endpoints.
@@ -70,7 +76,7 @@ def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> A
     )
 
 
-def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotResponse:
+def _response_from_wire(message: WireMessage, partition: Partition) -> core.FetchSnapshotResponse:
     """Return the response; one without our partition or an error counts as UNKNOWN_SERVER_ERROR."""
     if message.error_code:
         return core.FetchSnapshotResponse(error=error_code(message.error_code))
@@ -91,8 +97,17 @@ def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotRespo
     )
 
 
-API_OF = {core.FetchSnapshotRequest: wire.ApiKey.FETCH_SNAPSHOT}
-TO_WIRE = {core.FetchSnapshotRequest: generated.fetch_snapshot_request_to_wire}
-REQUEST_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _from_wire}
-RESPONSE_TO_WIRE = {Slice: _response_to_wire, core.FetchSnapshotResponse: _response_to_wire}
-RESPONSE_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _response_from_wire}
+API_OF: dict[type, wire.ApiKey] = {core.FetchSnapshotRequest: wire.ApiKey.FETCH_SNAPSHOT}
+TO_WIRE: dict[type, Callable[..., WireMessage]] = {
+    core.FetchSnapshotRequest: generated.fetch_snapshot_request_to_wire
+}
+REQUEST_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Request]] = {
+    wire.ApiKey.FETCH_SNAPSHOT: _from_wire
+}
+RESPONSE_TO_WIRE: dict[type, Callable[..., WireMessage]] = {
+    Slice: _response_to_wire,
+    core.FetchSnapshotResponse: _response_to_wire,
+}
+RESPONSE_FROM_WIRE: dict[int, Callable[[WireMessage, Partition], core.Response]] = {
+    wire.ApiKey.FETCH_SNAPSHOT: _response_from_wire
+}

@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 from kraftfast.core.messages import UNSAID, LeaderIdentity
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, Uuid
+from kraftfast.wire.frame import WireMessage
+
+FieldValue = Any
+"""The value of a message's field, of the type that its table gives it."""
 
 
 class Partition(NamedTuple):
@@ -18,12 +22,12 @@ class Partition(NamedTuple):
     listener: str
 
 
-def endpoints_from_wire(entries: list[Any]) -> tuple[Endpoint, ...]:
+def endpoints_from_wire(entries: list[WireMessage]) -> tuple[Endpoint, ...]:
     """Return listeners as the core has them; their names count without their case."""
     return tuple(Endpoint(entry.name.upper(), entry.host, entry.port) for entry in entries)
 
 
-def identity_fields(identity: LeaderIdentity) -> dict[str, Any]:
+def identity_fields(identity: LeaderIdentity) -> dict[str, FieldValue]:
     """Return our tagged fields beside a leader's endpoint."""
     if identity == UNSAID:
         return {}
@@ -36,7 +40,7 @@ def identity_fields(identity: LeaderIdentity) -> dict[str, Any]:
     }
 
 
-def identity_from_wire(entries: Iterable[Any]) -> LeaderIdentity:
+def identity_from_wire(entries: Iterable[WireMessage]) -> LeaderIdentity:
     """Return what a leader's endpoints say of its directory and voters."""
     for entry in entries:
         if entry.directory_id != ZERO_UUID:

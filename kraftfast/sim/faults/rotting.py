@@ -174,7 +174,7 @@ class Rotting:
             entries = shadow.entries
             floor = read_floor(cast("Disk", machine.disk), machine.path).offset
             base = entries[-1].segment_base if entries else 0
-            snapshots = snapshot_ids(machine.disk, log_path)
+            snapshots = snapshot_ids(cast("Disk", machine.disk), log_path)
             stands_at = max((each.offset for each in snapshots), default=0)
             told = floor > max(base, stands_at)  # it follows each of them a moment later
             return told and lost.name == segment_name(base) + LOG_SUFFIX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
@@ -16,6 +16,7 @@ from kraftfast.sim.require import require
 from kraftfast.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.process import Process
     from kraftfast.sim.oracles.invariants import Oracle
@@ -119,7 +120,7 @@ class SnapshotOracle:
         starts = {process.log.log_start_offset}
         if shadow.installing is not None:
             starts.add(shadow.installing.offset)
-        for each in snapshot_ids(machine.disk, process.directory.log_path):
+        for each in snapshot_ids(cast("Disk", machine.disk), process.directory.log_path):
             if each.offset in starts and self.is_stored(machine, each):
                 shadow.in_snapshot = max(shadow.in_snapshot, each.offset)
 
@@ -157,7 +158,9 @@ class SnapshotOracle:
             f"I15: snapshot {snapshot_id} of {machine.id} ends where nothing committed does",
         )
         try:
-            with SnapshotReader(machine.disk, self._path(machine, snapshot_id)) as reader:
+            with SnapshotReader(
+                cast("Disk", machine.disk), self._path(machine, snapshot_id)
+            ) as reader:
                 controls = filed(snapshot_id, reader.controls)
                 values = [bytes(record.value or b"") for record in reader.records()]
                 trim = is_trim(reader.header)
