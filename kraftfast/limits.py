@@ -32,6 +32,7 @@ MESSAGE_TEXT_BYTES_MAX = 1024 * 1024  # strings of a message: as objects up to f
 
 CONNECTIONS_MAX = 1000  # max.connections, unless configured otherwise
 CONNECTIONS_PER_ADDRESS_MAX = 250  # max.connections.per.ip
+REQUESTS_OF_A_CONNECTION = 64  # that a server has taken and not answered yet
 WINDOW_BATCHES_MAX = 1 << 15  # batches of a producer that are under way
 
 # --- replication ---

@@ -87,7 +87,7 @@ def one_of(directory: str | None, servers: str | None) -> None:
 
 def patiently(attempt: Callable[[float], T], timeout: float) -> T:
     """Return ``attempt(seconds)``; say on stderr what is waited for once it takes long."""
-    from kraftfast.client.producer.refusals import ends_search
+    from kraftfast.client.search import ends_search
     from kraftfast.errors import NoQuorum
 
     first = min(timeout, QUIET_S)

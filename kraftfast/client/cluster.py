@@ -11,9 +11,9 @@ from kraftfast.arguments import refuse
 from kraftfast.client.connection import Address, Connection, Refused
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.socket_sender import SocketSender
+from kraftfast.client.search import FEWER, Full
 from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,

@@ -17,8 +17,8 @@ import msgspec
 from kraftfast import forks
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.client.producer.refusals import FEWER, Full
 from kraftfast.client.producer.ring_sender import RingSender
+from kraftfast.client.search import FEWER, Full
 from kraftfast.errors import (
     Closed,
     InconsistentClusterId,

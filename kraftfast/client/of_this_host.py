@@ -156,7 +156,7 @@ class QuorumOfThisHost(Quorum):
             return self.admin().read_barrier(timeout=timeout)
         with loading():
             from kraftfast.client.admin.admin_ways import LocalWay
-            from kraftfast.client.consumer.read_barriers import barrier_by
+            from kraftfast.client.admin.read_barriers import barrier_by
 
         self._check_open()
         host, directories = self._host, {replica: self.directories[replica]}

@@ -14,8 +14,8 @@ from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.own_threads import PAUSE_S
-from kraftfast.client.producer.refusals import Search
 from kraftfast.client.quorum import ConnectedQuorum
+from kraftfast.client.search import Search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import NoQuorum, NotLeader
 from kraftfast.types import METADATA_TOPIC

@@ -27,7 +27,7 @@ cdef class AnswerFetch:
     cdef public object response
     cdef public long long read_offset
     cdef public long long max_bytes
-    cdef public long long read_end_offset
+    cdef public long long end_offset_max
 
 
 cdef class DrainAppends:

@@ -114,7 +114,7 @@ class AnswerFetch:
     max_bytes: int = 0
     # Never beyond: a consumer's high watermark (I20), or for a stream the end that the core knows,
     # for the log may hold more of which Appended is still to come. -1: the log's end.
-    read_end_offset: int = -1
+    end_offset_max: int = -1
 
 
 @dataclass
@@ -168,8 +168,8 @@ class Truncate(Struct):
     truncations: int
 
 
-class AnswerSnapshot(Struct):
-    """Answer a FetchSnapshot with at most ``max_bytes`` from ``position``; ``SnapshotAnswered``
+class AnswerSlice(Struct):
+    """Answer a FetchSnapshot with at most ``max_bytes`` from ``position``; ``SliceAnswered``
     once they have left, or no longer can.
 
     The node fills in the size; a position at or behind it is answered POSITION_OUT_OF_RANGE.
@@ -182,8 +182,8 @@ class AnswerSnapshot(Struct):
     max_bytes: int
 
 
-class WriteSnapshot(Struct):
-    """Write a slice to the snapshot that is being fetched; then ``SnapshotWritten``.
+class WriteSlice(Struct):
+    """Write a slice to the snapshot that is being fetched; then ``SliceWritten``.
 
     ``payload`` is that of the ``ResponseReceived``. Position 0 begins a new file. A ``RoleChanged``
     cancels this effect and drops the file.
@@ -198,7 +198,7 @@ class WriteSnapshot(Struct):
 class InstallSnapshot(Struct):
     """Give the fetched snapshot its name, and begin the log again at its end, all durably.
 
-    It was checked when its last slice was written (``WriteSnapshot``).
+    It was checked when its last slice was written (``WriteSlice``).
 
     The log's truncation counter becomes ``truncations``. Then ``SnapshotInstalled``.
     """
@@ -304,8 +304,8 @@ Effect = (
     | AppendControl
     | WriteFetched
     | Truncate
-    | AnswerSnapshot
-    | WriteSnapshot
+    | AnswerSlice
+    | WriteSlice
     | InstallSnapshot
     | DeleteBefore
     | Flush

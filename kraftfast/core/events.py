@@ -165,12 +165,12 @@ class RetentionDue(Struct):
     urgent: bool = False
 
 
-class SnapshotAnswered(Struct):
-    """What one ``AnswerSnapshot`` asked for has left this process, or never will."""
+class SliceAnswered(Struct):
+    """What one ``AnswerSlice`` asked for has left this process, or never will."""
 
 
-class SnapshotWritten(Struct):
-    """A slice of a snapshot was written up to ``end_position`` (after WriteSnapshot).
+class SliceWritten(Struct):
+    """A slice of a snapshot was written up to ``end_position`` (after WriteSlice).
 
     ``rejected``: it could not be, or the whole failed its check: the file is dropped.
     """
@@ -254,8 +254,8 @@ Event = (
     | StreamAnswered
     | SnapshotCreated
     | RetentionDue
-    | SnapshotAnswered
-    | SnapshotWritten
+    | SliceAnswered
+    | SliceWritten
     | SnapshotInstalled
     | Probed
     | ResignRequested

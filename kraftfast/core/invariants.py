@@ -60,7 +60,7 @@ def check_role(state: ReplicaState) -> None:
     assert state.follower is (current if state.role is Role.FOLLOWER else None)  # I18
     if isinstance(current, _NOMINEES):
         nominee: Any = current
-        assert state.may_campaign() and state.config.campaign  # I18
+        assert state.counts_as_voter() and state.config.campaign  # I18
         assert (state.local.id in nominee.election.granted) == state.is_voter()
         assert not nominee.election.granted & nominee.election.rejected
         assert nominee.election.unanimous or not state.doubt.exists()  # I21

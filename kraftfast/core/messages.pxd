@@ -11,7 +11,7 @@ cdef class FetchRequest:
     cdef public long long max_bytes
     cdef public long long stream
     cdef public bint opens
-    cdef public long long read_offset
+    cdef public long long copied_end_offset
     cdef public bint in_memory
     cdef public str cluster_id
     cdef public bint partition_known

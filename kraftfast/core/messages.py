@@ -6,7 +6,7 @@ exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of
 Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
 ``in_doubt``, ``has_no_log``, ``voters_committed``, ``voters_at``, ``leader_identity``,
 ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and
-``read_offset`` travel over rings only.
+``copied_end_offset`` travel over rings only.
 Fields and meanings: KIP-595, KIP-853, KIP-996, KIP-1166.
 """
 
@@ -116,7 +116,7 @@ class FetchRequest:
     ``stream`` 0 is Kafka's request and answer: reading goes on where the acknowledgement is.
     Over a ring a replica opens a stream (a number that it never used on this ring) by a Fetch with
     ``opens``; the leader validates that one as Kafka does and then pushes. Later requests of the
-    stream only move ``fetch_offset`` (the ack) and ``read_offset`` (what was copied: flow control);
+    stream only move ``fetch_offset`` (the ack) and ``copied_end_offset`` (flow control);
     one of another epoch or stream is dropped.
     """
 
@@ -129,7 +129,7 @@ class FetchRequest:
     max_bytes: int = 0x7FFFFFFF
     stream: int = 0
     opens: bool = False
-    read_offset: int = -1  # streams only
+    copied_end_offset: int = -1  # streams only
     in_memory: bool = False  # tag of ours, durability=memory: a durable leader does not count it
     cluster_id: str | None = None
     partition_known: bool = True

@@ -42,7 +42,6 @@ from kraftfast.core.read_barrier import (
     tend_barriers,
     tend_leader_barriers,
 )
-from kraftfast.core.refusing import warn, warn_of_no_leader
 from kraftfast.core.replication.fetching import (
     close_stream,
     fetch_due_ms,
@@ -57,6 +56,7 @@ from kraftfast.core.replication.leader import Leader
 from kraftfast.core.replication.serving import answer_parked, push_all, push_due_ms, request_drain
 from kraftfast.core.snapshots.leases import expire
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.warning import warn, warn_of_no_leader
 from kraftfast.types import NO_NODE
 
 AT_ONCE_MS = 0
@@ -65,13 +65,13 @@ AT_ONCE_MS = 0
 class Timer(NamedTuple):
     """What a role does by itself.
 
-    ``run`` is called once ``due_ms`` has come. With ``also`` it is called whenever ``poll`` runs,
-    and must look itself whether there is something to do: an event may have made it so.
+    ``run`` is called once ``due_ms`` has come. With ``every_poll`` it is called whenever ``poll``
+    runs, and must look itself whether there is something to do: an event may have made it so.
     """
 
     due_ms: Callable[[ReplicaState, Any], int]
     run: Callable[[ReplicaState, Any, int], object]
-    also: bool = False
+    every_poll: bool = False
 
 
 class Timers(NamedTuple):
@@ -88,8 +88,8 @@ def poll(state: ReplicaState, now_ms: int) -> None:
     if fetching is not None and state.peers.fetching is None:
         retry_later(state, now_ms, fetching.id)
     current = state.current
-    for due_ms_of, run, also in timers_of(state).rows:
-        if also or now_ms >= due_ms_of(state, current):
+    for due_ms_of, run, every_poll in timers_of(state).rows:
+        if every_poll or now_ms >= due_ms_of(state, current):
             run(state, current, now_ms)
             if state.current is not current:
                 return
@@ -120,14 +120,14 @@ def never_ms(state: ReplicaState, current: Any) -> int:
     return NEVER_MS
 
 
-def campaigns(state: ReplicaState) -> bool:
+def may_campaign_now(state: ReplicaState) -> bool:
     """Return whether an expired timer makes this replica campaign.
 
     Observers, witnesses and a replica that is shutting down do not, nor does any in the last epoch.
     """
     if state.shutting_down or state.epoch >= limits.EPOCH_MAX:
         return False
-    return state.config.campaign and state.may_campaign()
+    return state.config.campaign and state.counts_as_voter()
 
 
 def is_only_witness(state: ReplicaState) -> bool:
@@ -171,7 +171,7 @@ def report_displaced(state: ReplicaState, current: Unattached, now_ms: int) -> N
 
 def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
     """Return when an unattached voter campaigns."""
-    if not campaigns(state):
+    if not may_campaign_now(state):
         return NEVER_MS
     if state.voters.is_only_voter(state.local):
         return campaign_alone_ms(state)
@@ -195,7 +195,7 @@ def campaign_alone_ms(state: ReplicaState) -> int:
 
 def fetch_timeout_due_ms(state: ReplicaState, follower: Follower) -> int:
     """Return when the fetch timeout expires, if this replica may campaign then."""
-    return follower.fetch_deadline_ms if campaigns(state) else NEVER_MS
+    return follower.fetch_deadline_ms if may_campaign_now(state) else NEVER_MS
 
 
 def watch_leader(state: ReplicaState, follower: Follower, now_ms: int) -> None:
@@ -204,7 +204,7 @@ def watch_leader(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     A replica that must not campaign reports why no leader may be elected.
     """
     silent = now_ms >= follower.fetch_deadline_ms
-    if campaigns(state):
+    if may_campaign_now(state):
         if silent or state.voters.is_only_voter(state.local):
             begin_campaign(state, now_ms)
     elif silent and is_only_witness(state):
@@ -299,7 +299,7 @@ def seek_votes(state: ReplicaState, current: Prospective | Candidate, now_ms: in
 
 def is_alone(state: ReplicaState) -> bool:
     """Return whether only this replica can lead again."""
-    return state.voters.is_only_voter(state.local) and campaigns(state)
+    return state.voters.is_only_voter(state.local) and may_campaign_now(state)
 
 
 def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
@@ -374,7 +374,7 @@ def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Resign."""
+    """Step down; EndQuorumEpoch names the successors."""
     state.to_resigned(now_ms)
 
 
@@ -438,53 +438,59 @@ def flush(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 # --- the timers of each role ------------------------------------------------------------------
 
-BARRIERS = Timer(barriers_due_ms, tend_barriers, also=True)
+BARRIERS = Timer(barriers_due_ms, tend_barriers, every_poll=True)
 SHUTDOWN = Timer(shutdown_due_ms, end)
 
 
 def timers(*rows: Timer) -> Timers:
     """Return the timers of a role."""
     rows = (BARRIERS, *rows, SHUTDOWN)
-    return Timers(rows, tuple(each.due_ms for each in rows if each.due_ms is not never_ms))
+    due = []
+    for each in rows:
+        if each.due_ms is not never_ms:
+            due.append(each.due_ms)
+        else:
+            assert each.every_poll, "nothing runs this timer"
+    return Timers(rows, tuple(due))
 
 
 ELECTION = timers(
     Timer(election_due_ms, end_election),
-    Timer(votes_due_ms, seek_votes, also=True),
+    Timer(votes_due_ms, seek_votes, every_poll=True),
 )
 TIMERS: dict[type, Timers] = {
     Unattached: timers(
-        Timer(never_ms, report_displaced, also=True),
+        Timer(never_ms, report_displaced, every_poll=True),
         Timer(campaign_due_ms, campaign),
-        Timer(fetch_due_ms, fetch, also=True),
+        Timer(fetch_due_ms, fetch, every_poll=True),
     ),
     Follower: timers(
-        Timer(fetch_timeout_due_ms, watch_leader, also=True),
+        Timer(fetch_timeout_due_ms, watch_leader, every_poll=True),
         Timer(stream_due_ms, give_up_stream),
         Timer(download_due_ms, give_up_download),
-        Timer(membership_due_ms, tend_membership, also=True),
-        Timer(fetch_due_ms, fetch, also=True),
+        Timer(membership_due_ms, tend_membership, every_poll=True),
+        Timer(fetch_due_ms, fetch, every_poll=True),
     ),
     Prospective: ELECTION,
     Candidate: ELECTION,
     Resigned: timers(
         Timer(lead_again_due_ms, campaign),
         Timer(next_epoch_due_ms, begin_next_epoch),
-        Timer(end_quorum_epoch_due_ms, send_end_quorum_epochs, also=True),
-        Timer(never_ms, flush_tail, also=True),
+        Timer(end_quorum_epoch_due_ms, send_end_quorum_epochs, every_poll=True),
+        Timer(never_ms, flush_tail, every_poll=True),
     ),
     Leader: timers(
-        Timer(change_due_ms, tend_change, also=True),
+        Timer(change_due_ms, tend_change, every_poll=True),
         Timer(resign_due_ms, resign),
-        Timer(transfer_due_ms, resign_for_successor, also=True),
-        Timer(leader_barriers_due_ms, tend_leader_barriers, also=True),
-        Timer(never_ms, add_probed, also=True),
-        Timer(reassignment_due_ms, tend_reassignment, also=True),
+        Timer(transfer_due_ms, resign_for_successor, every_poll=True),
+        Timer(leader_barriers_due_ms, tend_leader_barriers, every_poll=True),
+        Timer(never_ms, add_probed, every_poll=True),
+        Timer(reassignment_due_ms, tend_reassignment, every_poll=True),
         Timer(begin_quorum_epoch_due_ms, send_begin_quorum_epochs),
         Timer(parked_due_ms, answer_late),
-        Timer(push_due_ms, push_all, also=True),
-        Timer(flush_due_ms, flush, also=True),
-        Timer(never_ms, request_drain, also=True),
+        Timer(push_due_ms, push_all, every_poll=True),
+        Timer(flush_due_ms, flush, every_poll=True),
+        Timer(never_ms, request_drain, every_poll=True),
     ),
 }
 WRITING = timers(Timer(keep_alive_due_ms, keep_alive))

@@ -1,4 +1,4 @@
-"""The door of the core: ``step(event, now_ms)`` returns what is to be done."""
+"""Where the core is entered: ``step(event, now_ms)`` returns what is to be done."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from kraftfast.core.events import (
     ResponseReceived,
     RetentionDue,
     ShutdownRequested,
-    SnapshotAnswered,
+    SliceAnswered,
+    SliceWritten,
     SnapshotCreated,
     SnapshotInstalled,
-    SnapshotWritten,
     StreamAnswered,
     Tick,
     TransferRequested,
@@ -103,9 +103,9 @@ from kraftfast.core.replication.on_fetched_written import on_fetched_written
 from kraftfast.core.replication.on_flushed import on_flushed
 from kraftfast.core.replication.serving import on_stream_answered
 from kraftfast.core.snapshots import own_snapshots as snapshots_of
-from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
+from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_slice_answered
 from kraftfast.core.snapshots.on_fetch_snapshot_response import on_fetch_snapshot_response
-from kraftfast.core.snapshots.on_snapshot_written import on_snapshot_installed, on_snapshot_written
+from kraftfast.core.snapshots.on_slice_written import on_slice_written, on_snapshot_installed
 from kraftfast.core.snapshots.own_snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
@@ -187,8 +187,8 @@ _ON_EVENT: dict[Any, Callable[..., None]] = {
     StreamAnswered: on_stream_answered,
     SnapshotCreated: on_snapshot_created,
     RetentionDue: on_retention_due,
-    SnapshotAnswered: on_snapshot_answered,
-    SnapshotWritten: on_snapshot_written,
+    SliceAnswered: on_slice_answered,
+    SliceWritten: on_slice_written,
     SnapshotInstalled: on_snapshot_installed,
     Probed: on_probed,
     TransferRequested: on_transfer_requested,
@@ -448,8 +448,8 @@ class Replica:
         stored = self._stored
         local = state.local
         last_epoch = state.log.last_epoch()
-        may_campaign = state.may_campaign()
-        deadline_ms = now_ms + state.election_timeout_ms() if may_campaign else NEVER_MS
+        counts_as_voter = state.counts_as_voter()
+        deadline_ms = now_ms + state.election_timeout_ms() if counts_as_voter else NEVER_MS
         if begins_quorum(state, stored):
             deadline_ms = min(deadline_ms, now_ms + FIRST_CAMPAIGN_MS)
         if stored.epoch < last_epoch:

@@ -33,8 +33,8 @@ class Outcome(IntEnum):
 NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 UNKNOWN_LEADER_EPOCH = ErrorCode.UNKNOWN_LEADER_EPOCH
 PROCEED, DONE, FAILED = Outcome
-_TELLS_OF_LEADER = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_LEAVES_ALONE = (
+_NAMES_LEADER = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_BACKS_OFF = (
     ErrorCode.BROKER_NOT_AVAILABLE,
     ErrorCode.INVALID_VOTER_KEY,
     ErrorCode.INVALID_REQUEST,
@@ -99,9 +99,9 @@ def _learn(
     state.learn(epoch, leader_id, told, now_ms, identity, told_there)
     if identity is not UNSAID:
         supersede_if_committed(state, identity.committed, now_ms)  # D23
-    if higher or error in _TELLS_OF_LEADER:
+    if higher or error in _NAMES_LEADER:
         return DONE
-    if error in _LEAVES_ALONE:
+    if error in _BACKS_OFF:
         return FAILED
     return PROCEED
 

@@ -59,7 +59,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_F, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
     Transition(_F, _F, Epochs.SAME, False, "more endpoints of the leader learnt"),
     Transition(_F, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_F, _P, Epochs.SAME, True, "fetch timer expired, or the leader is known dead"),
+    Transition(_F, _P, Epochs.SAME, True, "fetch timer expired, leader dead, or only voter now"),
     Transition(_P, _U, Epochs.SAME, False, "election lost, no leader in reach, or no voter now"),
     Transition(_P, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
     Transition(_P, _F, Epochs.SAME, True, "leader learnt, or lost and the leader still known"),

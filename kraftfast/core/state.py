@@ -63,7 +63,7 @@ AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 @dataclass(eq=False, repr=False)
 class ReplicaState:
-    """A replica's memory. The ``on_...`` files act on it; ``Replica`` is its door.
+    """The state of a replica. The ``on_...`` files act on it; ``Replica`` calls them.
 
     Invariants: ``persisted`` names this epoch and this vote (D5); exactly ``current`` is the role,
     ``leader`` and ``follower`` are it or None; ``high_watermark <= committed_offset <= end``.
@@ -156,7 +156,7 @@ class ReplicaState:
         """Return whether this replica is in the voter set in force."""
         return self.voters.is_voter(self.local)
 
-    def may_campaign(self) -> bool:
+    def counts_as_voter(self) -> bool:
         """Return whether this replica is a voter, or was until a removal that may not be committed.
 
         Its log may then be the only one that can lead: it campaigns without a vote of its own
@@ -209,10 +209,10 @@ class ReplicaState:
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
         all; and not with an uncertain end (D10).
         """
-        may = self.config.campaign and self.may_campaign()
+        may = self.config.campaign and self.counts_as_voter()
         if not may or self.doubt.exists() or self.shutting_down:
             return False
-        return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
+        return all([self.peers.peer(id).pre_vote for id in self.voters.others(self.local)])
 
     def leader_is_dead(self) -> bool:
         """Return whether the kernel reported the end of the process of the known leader."""
@@ -280,14 +280,14 @@ class ReplicaState:
         it was, for as long as it leads: it stays at one place in an epoch.
         """
         known = {endpoint.name: endpoint for endpoint in self.leader_endpoints}
-        if any(known.get(endpoint.name, endpoint) != endpoint for endpoint in endpoints):
+        if any([known.get(endpoint.name, endpoint) != endpoint for endpoint in endpoints]):
             self.leader_endpoints = endpoints
             self.effects.append(LeaderMoved(self.leader_id, endpoints))
 
     def to_unattached(
         self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
     ) -> None:
-        """Go on without a leader that is known and in reach; ``vote`` is given as the epoch begins.
+        """Become unattached: the leader is unknown or not in reach. ``vote``: given with the epoch.
 
         Voters pause before they ask others for the leader: a new one will send BeginQuorumEpoch.
         """
@@ -295,7 +295,7 @@ class ReplicaState:
         keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
             isinstance(old, Prospective) and not old.election.is_lost()
         )
-        if not self.may_campaign():
+        if not self.counts_as_voter():
             deadline_ms = NEVER_MS
         elif self.peers.is_ended(leader_id) and self.may_fail_over():
             deadline_ms = now_ms + self.next_failover_ms()
@@ -306,7 +306,7 @@ class ReplicaState:
         voted = self.voted if epoch == self.epoch else vote
         self.persist(epoch, leader_id, voted)
         self._enter(Unattached(deadline_ms), epoch, leader_id, (), voted)
-        if self.may_campaign():
+        if self.counts_as_voter():
             self.fetch_at_ms = now_ms + self.config.retry_backoff_ms
 
     def to_follower(
@@ -393,7 +393,7 @@ class ReplicaState:
         assert isinstance(self.current, Unattached | Prospective)
         self.persist(self.epoch, self.leader_id, candidate)
         self.voted = candidate
-        if self.may_campaign():
+        if self.counts_as_voter():
             self.current.election_deadline_ms = now_ms + self.election_timeout_ms()
 
     def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
@@ -434,7 +434,7 @@ class ReplicaState:
         endpoints: tuple[Endpoint, ...],
         voted: ReplicaKey | None,
     ) -> None:
-        check_transition(self.role, current.role, self.epoch, epoch, self.may_campaign())
+        check_transition(self.role, current.role, self.epoch, epoch, self.counts_as_voter())
         left = self.leader
         if current.role in (Role.FOLLOWER, Role.LEADER) or (
             epoch > self.epoch and current.role is not Role.CANDIDATE

@@ -64,7 +64,7 @@ cdef class EpochTrail:
     @property
     def entries(self):
         """All (epoch, start offset) in order, as a tuple."""
-        return tuple((self._epochs[i], self._starts[i]) for i in range(self._count))
+        return tuple([(self._epochs[i], self._starts[i]) for i in range(self._count)])
 
     def __len__(self):
         return self._count

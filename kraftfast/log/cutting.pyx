@@ -43,9 +43,9 @@ def truncate(Log log not None, int64_t end_offset):
     if end_offset < segment.end_offset or segment.page != NULL:
         found = boundary(segment, end_offset)
         if found == -2:  # D10: what is kept is damaged; told before any watermark is lowered
-            from kraftfast.log.reading.served import check_batches
+            from kraftfast.log.reading.served import check_stored_batches
 
-            check_batches(log, segment, 0, segment.position, segment.base_offset)
+            check_stored_batches(log, segment, 0, segment.position, segment.base_offset)
         assert found >= 0, "cut inside a batch"
         position = found
     producers = log.producers.before_cut(end_offset, keep)  # D25: it may be refused

@@ -80,7 +80,7 @@ cdef _drop_old_epochs(Log log):
     log.epochs = kept
 
 
-def begin_at(Log log not None, snapshot_id):
+def install_snapshot(Log log not None, snapshot_id):
     """Begin again at the end of a snapshot that is on disk under its name, durably (I15).
 
     D25: everything that may fail (decoding, space) comes before the first segment is removed. A

@@ -35,11 +35,11 @@ class Damage:
         self.report(node, error)
 
     def report(self, node: Node, error: Exception) -> None:
-        """Report the damage, and have the leader hand over at the next :meth:`mind`."""
+        """Report the damage, and have the leader hand over at the next :meth:`tend`."""
         node.tell("log_damaged", why=error)
         self.found = True
 
-    def mind(self, node: Node, now_ms: int) -> None:
+    def tend(self, node: Node, now_ms: int) -> None:
         """Hand over if damage was found since the last call."""
         if self.found:
             self.found = False  # found again if a follower still needs it
@@ -57,7 +57,7 @@ def locate(
     if effect.read_offset < 0:
         return None
     try:
-        return served.locate(node.log, effect.read_offset, bytes_max, effect.read_end_offset)
+        return served.locate(node.log, effect.read_offset, bytes_max, effect.end_offset_max)
     except CorruptLog as error:
         node.damage.refuse(node, effect, error)
         return None

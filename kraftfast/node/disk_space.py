@@ -29,7 +29,7 @@ class DiskSpace:
     def __init__(self) -> None:
         self.full_ms, self.look_ms, self.giving_way = -1, 0, GivingWay()
 
-    def mind(self, node: Node, now_ms: int) -> None:
+    def tend(self, node: Node, now_ms: int) -> None:
         """Hand over leadership if the disk has been full for long.
 
         Raises StorageError, which stops the replica, if the directory or the newest segment was

@@ -3,7 +3,7 @@
 cimport cython
 
 from kraftfast.node.node cimport Node
-from kraftfast.node.rings.local_peer cimport LocalPeer
+from kraftfast.node.rings.ring_peer cimport RingPeer
 
 
 cdef class Loop:
@@ -16,7 +16,7 @@ cdef class Loop:
     cdef int _latency_fd
     cdef object __weakref__
 
-    @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint, peer=LocalPeer)
+    @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint, peer=RingPeer)
     cpdef bint turn(self) except -1
 
     @cython.locals(node=Node)

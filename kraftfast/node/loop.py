@@ -18,7 +18,7 @@ from kraftfast.errors import FlushFailed
 from kraftfast.node.node import Node
 from kraftfast.node.processes.placement import Placement
 from kraftfast.node.rings.local_door import LocalDoor
-from kraftfast.node.rings.local_peer import LocalPeer
+from kraftfast.node.rings.ring_peer import RingPeer
 from kraftfast.node.rings.ring_peers import RingPeers
 from kraftfast.node.tcp.prober import Prober
 from kraftfast.node.witness import start_line
@@ -47,7 +47,7 @@ class Loop:
     # asked for.
 
     def __init__(
-        self, node: Node, sockets: type[Sockets] | None = None, peer: type[LocalPeer] = LocalPeer
+        self, node: Node, sockets: type[Sockets] | None = None, peer: type[RingPeer] = RingPeer
     ) -> None:
         if sockets is None and node.config.listeners:  # most replicas of one host have none
             from kraftfast.node.tcp.sockets import Sockets as sockets
@@ -177,7 +177,7 @@ class Loop:
             except Exception as error:
                 peer.failed(error)
         worked |= node.flush_inline()
-        if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
+        if not node.appends_held and (node.ring_producers.waiting() or self._socket_appends()):
             before = node.log.bytes_appended
             node.step(ev.AppendsQueued())
             if node.log.bytes_appended == before:

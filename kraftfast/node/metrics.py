@@ -104,7 +104,7 @@ class Metrics:
         """Store what changes seldom, or is not worth a store each time, in the shared page."""
         node, core = self.node, self.node.core
         known = core.snapshots
-        fills = [each.link.inbox.fill_permille() for each in node.intake.producers]
+        fills = [each.link.inbox.fill_permille() for each in node.ring_producers.producers]
         troubles = (core.in_doubt, bool(core.warning), node.log.error is not None)
         node.stats.note(
             {
@@ -114,7 +114,7 @@ class Metrics:
                 "leaderships": self.led,
                 "voters": len(core.voters.ids),
                 "is_voter": core.voters.is_voter(node.key),
-                "producers": len(node.intake.producers),
+                "producers": len(node.ring_producers.producers),
                 "connections": 0 if node.sockets is None else len(node.sockets.sessions),
                 "other_flushes": node.log.syncs + node.log.nursery.flushes,
                 "truncations": node.log.truncations,

@@ -5,7 +5,7 @@ from kraftfast.link.stats cimport Stats
 from kraftfast.log.log cimport Log
 from kraftfast.node.flusher cimport Flusher
 from kraftfast.node.idle cimport Idle
-from kraftfast.node.rings.intake cimport Intake
+from kraftfast.node.rings.ring_producers cimport RingProducers
 
 
 cdef class Node:
@@ -16,7 +16,7 @@ cdef class Node:
     cdef public Replica core
     cdef public Flusher flusher
     cdef public Idle idle
-    cdef public Intake intake
+    cdef public RingProducers ring_producers
     cdef public dict links
     cdef public object disk_space, damage, sockets, prober, stalled, control
     cdef public object applier, metrics, producer_ids, quorum_config

@@ -25,7 +25,8 @@ from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.host import LocalHost
 from kraftfast.node.metrics import Metrics
 from kraftfast.node.ports import Host, Link, Preparer, Source
-from kraftfast.node.rings.intake import Intake
+from kraftfast.node.requests.producer_ids import ProducerIds
+from kraftfast.node.rings.ring_producers import RingProducers
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.retention import Retention
 from kraftfast.node.storage.floor import CommittedFloor
@@ -37,7 +38,6 @@ from kraftfast.node.storage.own_directory import (
     stored_state,
 )
 from kraftfast.node.storage.voter_records import copied_controls
-from kraftfast.node.tcp.producer_ids import ProducerIds
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.node.uncertainty import Uncertainty
@@ -64,9 +64,9 @@ class Node:
 
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
     # host: clocks, disk and threads. _monotonic_ns: the host's. flusher: at most one flush under
-    # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
-    # without listeners. prober: asks new voters for their versions. links: by peer, while it
-    # stands. stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms:
+    # way. idle: where the loop sleeps. ring_producers: on this host. sockets: None without
+    # listeners. prober: asks new voters for their versions. links: by peer, while it stands.
+    # stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms:
     # since when. control: a control batch of this epoch, while the log has no room.
     # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
     # appends_held: until the log has room, or the core takes more (D14).
@@ -84,7 +84,7 @@ class Node:
         self.doorbell, self.stats = host.doorbell(), Stats(host.local)
         self.flusher = host.flusher(self.doorbell)
         self.idle = host.idle(self.doorbell, self.flusher)
-        self.intake, self.disk_space, self.damage = Intake(), DiskSpace(), Damage()
+        self.ring_producers, self.disk_space, self.damage = RingProducers(), DiskSpace(), Damage()
         self.links: dict[int, Link] = {}
         self.sockets: Sockets | None = None
         self.applier: Applier | None = None
@@ -268,7 +268,7 @@ class Node:
         self.producer_ids.drain(log, effect.epoch)
         if sockets is not None and sockets.goes_first():
             sockets.drain(log, effect.epoch, end - log.bytes_appended)
-        self.intake.drain(log, effect.epoch, end - log.bytes_appended, self.stats)
+        self.ring_producers.drain(log, effect.epoch, end - log.bytes_appended, self.stats)
         if sockets is not None and log.bytes_appended < end:
             sockets.drain(log, effect.epoch, end - log.bytes_appended)
         taken = log.bytes_appended - before
@@ -276,7 +276,7 @@ class Node:
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
 
     def _refuse(self, effect: fx.RefuseAppends) -> None:
-        self.intake.say_not_leader(effect.leader_id, self.idle)
+        self.ring_producers.say_not_leader(effect.leader_id, self.idle)
         if self.sockets is not None:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
@@ -371,8 +371,8 @@ class Node:
         if self.control is not None:
             self._append_control(self.control)
             self.run_events()
-        self.damage.mind(self, now_ms)
-        self.disk_space.mind(self, now_ms)
+        self.damage.tend(self, now_ms)
+        self.disk_space.tend(self, now_ms)
         self.metrics.tend(now_ms)
         self.snapshots.tend()
         self.retention.tend(now_ms)
@@ -402,9 +402,9 @@ class Node:
         """Take no batches for now: the log has no room, or the core allows no more (D14)."""
         if not self.appends_held:
             self.appends_held = True
-            self.intake.mute(self.idle)
+            self.ring_producers.mute(self.idle)
         if self.log.error is not None:
-            self.intake.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.ring_producers.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
             if self.sockets is not None:
                 self.sockets.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
@@ -412,7 +412,7 @@ class Node:
         """Take batches of producers again."""
         if self.appends_held:
             self.appends_held = False
-            self.intake.unmute(self.idle)
+            self.ring_producers.unmute(self.idle)
 
     # --- what others see --------------------------------------------------------------------------
 
@@ -424,8 +424,8 @@ class Node:
             callback(effect.offset)
 
     def _commit(self, offset: int) -> None:
-        self.intake.commit(offset, self.stats)
-        self.intake.publish()  # producers that wait for the commit go on meanwhile
+        self.ring_producers.commit(offset, self.stats)
+        self.ring_producers.publish()  # producers that wait for the commit go on meanwhile
         if self.sockets is not None:
             self.sockets.commit(offset)
         self.producer_ids.commit(offset)
@@ -435,7 +435,7 @@ class Node:
         self.event_log.role_changed(effect.role, effect.epoch, effect.leader_id)
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
-            self.intake.say_not_leader(effect.leader_id, self.idle)
+            self.ring_producers.say_not_leader(effect.leader_id, self.idle)
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
         self.control = None
@@ -474,7 +474,7 @@ class Node:
         """Publish all messages written to rings, and ring the readers' doorbells."""
         for link in self.links.values():
             link.publish()
-        self.intake.publish()
+        self.ring_producers.publish()
 
     # --- end --------------------------------------------------------------------------------------
 

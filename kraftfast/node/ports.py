@@ -79,7 +79,7 @@ class AskingOperator(Asking, Source, Protocol):
 
 
 class Link(Protocol):
-    """What leads to another replica: a ``LocalPeer`` or a ``SocketPeer``."""
+    """What leads to another replica: a ``RingPeer`` or a ``SocketPeer``."""
 
     def send_request(self, correlation: int, request: Request | InitProducerIdRequest) -> bool:
         """Send a request; False if it cannot go out now."""

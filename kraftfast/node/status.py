@@ -34,7 +34,7 @@ def status(node: Node) -> dict[str, Any]:
             "kraft_version": node.core.kraft_version,
             "endpoints": [list(each) for each in node.config.endpoints],
             "links": sorted(node.links),
-            "producers": len(node.intake.producers),
+            "producers": len(node.ring_producers.producers),
             "rss_bytes": node.host.memory_bytes(),
             "nursery_error": str(node.log.error or ""),
             "other_flushes": node.log.syncs + node.log.nursery.flushes,

@@ -41,7 +41,7 @@ def waits_for_disk(process: Process) -> bool:
     The loop then looks each millisecond whether it is ready, and a call of the disk that began
     before the faults ended may take seconds.
     """
-    return bool(process.intake.waiting() and process.log.nursery.preparer.busy())
+    return bool(process.ring_producers.waiting() and process.log.nursery.preparer.busy())
 
 
 class Settling:

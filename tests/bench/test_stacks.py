@@ -22,7 +22,7 @@ def of_py_spy() -> dict[str, Any]:
     """As py-spy 0.4.3 writes it, with its nulls."""
     frames = [
         {"name": "main", "file": "worker.py", "line": 46, "col": None},
-        {"name": "drain", "file": "intake.pyx", "line": 180, "col": None},
+        {"name": "drain", "file": "ring_producers.pyx", "line": 180, "col": None},
         {"name": "0x7f25e92a3f16", "file": "/usr/lib/libc.so.6", "line": 0, "col": None},
         {"name": "0x7f25e92a3f99", "file": "/usr/lib/libc.so.6", "line": 0, "col": None},
     ]
@@ -52,7 +52,7 @@ def test_code_without_symbols_is_one_function_a_file() -> None:
     found = stacks.stacks_of(of_py_spy())
     assert found.samples == 4
     assert found.self_shares() == {
-        ("drain", "intake.pyx"): 0.25,
+        ("drain", "ring_producers.pyx"): 0.25,
         ("(no symbol)", "/usr/lib/libc.so.6"): 0.5,
         ("main", "worker.py"): 0.25,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.client.producer.refusals import Search
+from kraftfast.client.search import Search
 from kraftfast.errors import OutOfResources
 from kraftfast.quorum import LocalQuorum
 

@@ -16,8 +16,8 @@ import kraftfast
 from kraftfast.client import local
 from kraftfast.client.admin.admin import Admin, AsyncAdmin
 from kraftfast.client.admin.admin_ways import LocalWay, RemoteWay
+from kraftfast.client.admin.read_barriers import ReadBarriers
 from kraftfast.client.cluster import Cluster
-from kraftfast.client.consumer.read_barriers import ReadBarriers
 from kraftfast.client.host import HOST
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
 from kraftfast.link.kernel import KernelLocal

@@ -29,13 +29,13 @@ from kraftfast.log.small_files.directory import (
 )
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
-from kraftfast.node.rings.intake import Intake, RingProducer
+from kraftfast.node.rings.ring_producers import RingProducer, RingProducers
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 
 
 class OneReplica:
-    """A replica's log and intake without its loop, and a producer over a real pair of rings."""
+    """A replica's log and ring producers without its loop, and one over a real pair of rings."""
 
     def __init__(self, path: Path) -> None:
         disk = Disk()
@@ -49,7 +49,7 @@ class OneReplica:
         self.log = open_log(disk, self.directory, settings, preparer).log
         self.flusher = Flusher(self.bell.bell.address, self.bell.bell.fd)
         self.idle = Idle(self.bell.bell, self.flusher.address)
-        self.intake, self.stats, self.outcomes = Intake(), Stats(), Outcomes()
+        self.ring_producers, self.stats, self.outcomes = RingProducers(), Stats(), Outcomes()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         doorbell = OwnDoorbell()
         offer = RingOffer(ours, doorbell, Hello(kind="producer"), 1 << 20, 1 << 16)
@@ -58,17 +58,17 @@ class OneReplica:
         self.producer = RingProducer(
             accept_rings(theirs, self.bell, decode_hello(data), fds, hello)
         )
-        self.intake.add(self.producer, self.idle)
+        self.ring_producers.add(self.producer, self.idle)
         self.sender = RingSender(offer.finish(*offer.receive()), doorbell, self.outcomes, 4096, 8)
 
     def drain(self, epoch: int) -> int:
         """What one turn of a leader takes, in records."""
         before = self.log.end_offset
-        self.intake.drain(self.log, epoch, 1 << 20, self.stats)
+        self.ring_producers.drain(self.log, epoch, 1 << 20, self.stats)
         return self.log.end_offset - before
 
     def close(self) -> None:
-        self.intake.remove(self.producer, self.idle)
+        self.ring_producers.remove(self.producer, self.idle)
         self.producer.close()
         self.sender.close()
         self.log.close()
@@ -95,12 +95,12 @@ def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(
     sender.append(b"left in the ring")
     sender.seal()
     if muted:
-        replica.intake.mute(replica.idle)
-    replica.intake.say_not_leader(2, replica.idle)
-    replica.intake.publish()
+        replica.ring_producers.mute(replica.idle)
+    replica.ring_producers.say_not_leader(2, replica.idle)
+    replica.ring_producers.publish()
     if muted:
-        replica.intake.unmute(replica.idle)
-    assert not replica.intake.waiting(), "what lies there is no work"
+        replica.ring_producers.unmute(replica.idle)
+    assert not replica.ring_producers.waiting(), "what lies there is no work"
     assert replica.idle.spin(1000) is None, "nor does it keep the loop awake"
     assert replica.drain(epoch=3) == 0
     sender.poll()
@@ -118,7 +118,7 @@ def test_a_batch_that_no_reader_takes_cuts_its_producer_off(replica: OneReplica)
     replica.sender.poll()
     assert replica.drain(epoch=1) == 0 and not replica.log.end_offset
     assert "unknown codec" in replica.producer.cut_off
-    assert replica.intake.dismissed() == [replica.producer]
+    assert replica.ring_producers.dismissed() == [replica.producer]
 
 
 def with_records(records: bytes, count: int, attributes: int = 0) -> bytes:
@@ -150,7 +150,7 @@ def test_records_that_no_reader_takes_cut_their_producer_off(
     replica.sender.poll()
     assert replica.drain(epoch=1) == 0 and not replica.log.end_offset
     assert "its batch does not check" in replica.producer.cut_off
-    assert replica.intake.dismissed() == [replica.producer]
+    assert replica.ring_producers.dismissed() == [replica.producer]
 
 
 def test_records_of_an_unusual_form_are_appended(replica: OneReplica) -> None:

@@ -171,8 +171,8 @@ class Host:
         records: tuple[Record, ...] = ()
         if effect.read_offset >= 0:
             end = len(self.disk.records)
-            if effect.read_end_offset >= 0:
-                end = min(end, effect.read_end_offset)
+            if effect.end_offset_max >= 0:
+                end = min(end, effect.end_offset_max)
             limit = max(1, min(effect.max_bytes // RECORD_BYTES, self.world.turn_records))
             end = min(end, effect.read_offset + limit)
             while splits_batch(self.disk.records, end):
@@ -276,7 +276,7 @@ class Host:
             self.do_AppendControl(control)
         self.go_on()
 
-    def do_AnswerSnapshot(self, effect: fx.AnswerSnapshot) -> None:
+    def do_AnswerSlice(self, effect: fx.AnswerSlice) -> None:
         response = effect.response
         response.size = self.world.snapshot_bytes(effect.snapshot_id)
         response.records_bytes = min(effect.max_bytes, response.size - effect.position)
@@ -296,14 +296,14 @@ class Host:
         if self.id in self.world.held_slices:
             self.slices_held += 1
         else:
-            self.tell(ev.SnapshotAnswered())
+            self.tell(ev.SliceAnswered())
 
-    def do_WriteSnapshot(self, effect: fx.WriteSnapshot) -> None:
+    def do_WriteSlice(self, effect: fx.WriteSlice) -> None:
         assert effect.position == (self.fetched_bytes if effect.position else 0)
         rejected, self.reject_next = self.reject_next, False
         self.fetched_bytes = effect.position + effect.payload.body.records_bytes
         self.fetched_content = effect.payload.snapshot
-        self.tell(ev.SnapshotWritten(effect.snapshot_id, self.fetched_bytes, rejected))
+        self.tell(ev.SliceWritten(effect.snapshot_id, self.fetched_bytes, rejected))
 
     def do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> None:
         snapshot_id = effect.snapshot_id

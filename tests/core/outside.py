@@ -83,7 +83,7 @@ class Outside:
                 max_bytes=int(said.get("bytes", 1 << 20)),
                 stream=stream,
                 opens=kind == "open",
-                read_offset=int(said.get("read", offset)) if stream else -1,
+                copied_end_offset=int(said.get("read", offset)) if stream else -1,
                 in_memory="memory" in words,
                 **common,
             )

@@ -365,7 +365,7 @@ class Scenario(Outside):
         host = self.world.hosts[int(id)]
         assert host.slices_held > 0
         host.slices_held -= 1
-        host.step(ev.SnapshotAnswered())
+        host.step(ev.SliceAnswered())
 
     def cmd_reject(self, id: str) -> None:
         self.world.hosts[int(id)].reject_next = True

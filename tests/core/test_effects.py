@@ -136,17 +136,19 @@ def test_no_record_is_taken_before_the_leader_change() -> None:
 def test_a_push_stops_at_the_end_that_the_core_knows() -> None:
     """The log may hold more: a control batch after what was drained, Appended still to come."""
     it = leader()
-    it.step(fetch(2, 4, 0, 0, stream=9, opens=True, read_offset=0), 1)
+    it.step(fetch(2, 4, 0, 0, stream=9, opens=True, copied_end_offset=0), 1)
     it.step(ev.StreamAnswered(2, 9, 1), 1)
     effects = it.step(ev.Appended(4, 5, 400), 1)
-    assert [(e.read_offset, e.read_end_offset) for e in effects if type(e) is fx.AnswerFetch] == [
+    assert [(e.read_offset, e.end_offset_max) for e in effects if type(e) is fx.AnswerFetch] == [
         (1, 5)
     ]
 
 
 def test_a_pushed_answer_carries_the_streams_number_and_goes_to_its_source() -> None:
     it = leader()
-    effects = it.step(fetch(2, 4, 0, 0, stream=9, opens=True, read_offset=0, max_bytes=700), 1)
+    effects = it.step(
+        fetch(2, 4, 0, 0, stream=9, opens=True, copied_end_offset=0, max_bytes=700), 1
+    )
     assert effects == [
         fx.AnswerFetch(
             ("from", 2),
@@ -155,7 +157,7 @@ def test_a_pushed_answer_carries_the_streams_number_and_goes_to_its_source() -> 
             ),
             read_offset=0,
             max_bytes=700,
-            read_end_offset=1,
+            end_offset_max=1,
         )
     ]
     assert it.step(ev.StreamAnswered(2, 9, 1), 1) == []
@@ -188,7 +190,7 @@ def test_a_stream_update_acknowledges_only_what_is_on_disk() -> None:
         max_wait_ms=500,
         max_bytes=limits.FETCH_MAX_BYTES,
         stream=1,
-        read_offset=15,
+        copied_end_offset=15,
     )
     assert effects == [
         fx.AdvanceHighWatermark(10),

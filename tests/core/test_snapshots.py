@@ -77,8 +77,8 @@ def test_an_installed_snapshot_brings_its_voters() -> None:
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
     effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_, "slice"), 20)
-    assert effects == [fx.WriteSnapshot("slice", place, 0, True)]
-    effects = it.step(ev.SnapshotWritten(place, 10), 30)
+    assert effects == [fx.WriteSlice("slice", place, 0, True)]
+    effects = it.step(ev.SliceWritten(place, 10), 30)
     assert effects == [fx.InstallSnapshot(place, 1)]
     voters = VoterSet(voter_of(key(id)) for id in (1, 2))
     history = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(voters))])
@@ -97,7 +97,7 @@ def test_an_installed_snapshot_may_come_late() -> None:
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
-    it.step(ev.SnapshotWritten(place, 10), 30)
+    it.step(ev.SliceWritten(place, 10), 30)
     it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(6, 3)), 30)
     effects = it.step(ev.SnapshotInstalled(place, VoterHistory()), 30)
     assert (it.role, it.epoch, it.end_offset) == ("follower", 6, 30)
@@ -116,7 +116,7 @@ def test_a_snapshot_that_fails_its_check_changes_nothing() -> None:
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
-    it.step(ev.SnapshotWritten(place, 10), 30)
+    it.step(ev.SliceWritten(place, 10), 30)
     effects = it.step(ev.SnapshotInstalled(place, VoterHistory(), rejected=True), 40)
     assert not effects and it.end_offset == 10 and it.snapshots == ()
     effects = it.step(ev.Tick(), 100)
@@ -140,7 +140,7 @@ def test_a_snapshot_that_cannot_be_put_in_place_is_not_fetched_at_once_again() -
             assert it.role == "follower"
         pauses.append(now_ms - began_ms)
         it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), now_ms)
-        it.step(ev.SnapshotWritten(place, 10), now_ms)
+        it.step(ev.SliceWritten(place, 10), now_ms)
         it.step(ev.SnapshotInstalled(place, VoterHistory(), rejected=True), now_ms)
         now_ms = it.deadline_ms
         it.step(ev.Tick(), now_ms)
@@ -172,7 +172,7 @@ def test_who_writes_a_snapshot_is_not_silent() -> None:
         assert isinstance(sent, msg.FetchRequest) and sent.fetch_offset == 10
         assert not answered(it, now_ms + 1, high_watermark=41, snapshot_id=place)
     it.step(ev.Tick(), it.deadline_ms)  # one is under way when it is done
-    effects = it.step(ev.SnapshotWritten(place, 10), now_ms)
+    effects = it.step(ev.SliceWritten(place, 10), now_ms)
     assert effects == [fx.InstallSnapshot(place, 1)]
     (sent,) = sent_by(it.step(ev.SnapshotInstalled(place, VoterHistory()), now_ms))
     assert (sent.fetch_offset, sent.last_fetched_epoch) == (30, 4)
@@ -220,7 +220,7 @@ def test_a_slice_follows_the_answer_to_a_sign_of_life() -> None:
     )
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
     assert sent_by(it.step(ev.Tick(), 20 + FETCH_MAX_WAIT_MS))
-    assert not it.step(ev.SnapshotWritten(place, 10), 600)
+    assert not it.step(ev.SliceWritten(place, 10), 600)
     (sent,) = sent_by(answered(it, 610, high_watermark=41, snapshot_id=place))
     assert isinstance(sent, msg.FetchSnapshotRequest) and sent.position == 10
     it.check_invariants()
@@ -262,7 +262,7 @@ def test_who_was_a_voter_knows_it_behind_a_snapshot(committed: int, remembers: b
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
-    effects = it.step(ev.SnapshotWritten(place, 10), 30)
+    effects = it.step(ev.SliceWritten(place, 10), 30)
     written = [each.was_voter for each in effects if isinstance(each, fx.PersistQuorumState)]
     assert written == [True] * remembers and isinstance(effects[-1], fx.InstallSnapshot)
     later = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(other))])

@@ -41,4 +41,4 @@ def test_what_is_due_is_what_is_done() -> None:
         )
         assert timers.rows[0] is on_tick.BARRIERS and timers.rows[-1] is on_tick.SHUTDOWN
         for each in timers.rows:
-            assert each.also or each.due_ms is not on_tick.never_ms, each.run.__name__
+            assert each.every_poll or each.due_ms is not on_tick.never_ms, each.run.__name__

@@ -79,7 +79,7 @@ def request(body: Any) -> str:
     place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
     if body.stream and not body.opens:
         return f"stream {body.stream} of {body.replica.id} ack {body.fetch_offset} read " + str(
-            body.read_offset
+            body.copied_end_offset
         )
     kind = f"open {body.stream}" if body.opens else "fetch"
     return f"{kind} e{body.epoch} of {body.replica.id} {place}{high_watermark(body)}"
@@ -201,9 +201,9 @@ def event(body: ev.Event) -> str:
             return f"made snapshot {at(snapshot_id)}"
         case ev.RetentionDue(snapshot_id, urgent):
             return f"{'urgent ' if urgent else ''}retention to {at(snapshot_id)}"
-        case ev.SnapshotAnswered():
+        case ev.SliceAnswered():
             return "slice sent"
-        case ev.SnapshotWritten(snapshot_id, end, rejected):
+        case ev.SliceWritten(snapshot_id, end, rejected):
             return f"wrote snapshot {at(snapshot_id)} to {end}{' rejected' if rejected else ''}"
         case ev.SnapshotInstalled(snapshot_id, _, rejected):
             return f"installed {at(snapshot_id)}{' rejected' if rejected else ''}"
@@ -245,7 +245,7 @@ def send(effect: fx.Send) -> str:
             body.position
         )
     if body.stream and not body.opens:
-        return f"acks {body.fetch_offset} read {body.read_offset} to {peer_id}"
+        return f"acks {body.fetch_offset} read {body.copied_end_offset} to {peer_id}"
     kind = f"opens {body.stream} to" if body.opens else "fetches"
     place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
     told = " telling where it is" if body.observer_endpoints else ""
@@ -256,8 +256,8 @@ def answer(effect: fx.AnswerFetch) -> str:
     body = effect.response
     verb = "pushes" if body.stream else "answers"
     start = f" from {effect.read_offset}" if effect.read_offset >= 0 else ""
-    bounded = effect.read_end_offset >= 0 and not body.stream  # a push goes to the end known
-    below = f" below {effect.read_end_offset}" if bounded else ""
+    bounded = effect.end_offset_max >= 0 and not body.stream  # a push goes to the end known
+    below = f" below {effect.end_offset_max}" if bounded else ""
     return f"{verb} {effect.source.peer_id}{start}{below} hw {body.high_watermark}"
 
 
@@ -288,9 +288,9 @@ def effect(body: fx.Effect) -> str:
             return f"refuses appends {named(error)}{of_leader(leader_id)}"
         case fx.AppendControl(epoch, records):
             return f"appends {', '.join(control(each, epoch) for each in records)}"
-        case fx.AnswerSnapshot(source, _, snapshot_id, position, _):
+        case fx.AnswerSlice(source, _, snapshot_id, position, _):
             return f"answers {source.peer_id} snapshot {at(snapshot_id)} from {position}"
-        case fx.WriteSnapshot(_, snapshot_id, position, last):
+        case fx.WriteSlice(_, snapshot_id, position, last):
             return f"writes snapshot {at(snapshot_id)} at {position}{' last' if last else ''}"
         case fx.InstallSnapshot(snapshot_id, _):
             return f"installs {at(snapshot_id)}"

@@ -13,7 +13,7 @@ import pytest
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
 from kraftfast.log.idempotence.producer_records import to_tags
-from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import marks
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
@@ -65,7 +65,7 @@ def test_installed_wholly_or_not_at_all(place: tuple[int, int]) -> None:
 
     def install(home: Home) -> None:
         snapshot(home, *snapshot_id)
-        begin_at(home.log, snapshot_id)
+        install_snapshot(home.log, snapshot_id)
         append(home.log, batch_of_size(200, base_offset=snapshot_id.offset, epoch=9), 9)
         home.log.flush()
 
@@ -100,7 +100,7 @@ def test_a_start_that_ends_too_is_finished_by_the_next() -> None:
         snapshot(home, 200, 4)
         home.disk.cut_at = len(home.disk.steps)  # before the first segment goes
         with pytest.raises(PowerCut):
-            begin_at(home.log, OffsetAndEpoch(200, 4))
+            install_snapshot(home.log, OffsetAndEpoch(200, 4))
         return home.disk.after_cut(random.Random(1), 1.0)
 
     whole = stopped()
@@ -120,7 +120,7 @@ def test_an_install_counts_as_a_truncation_and_empties_the_log() -> None:
     log = home.log
     pages = [segment.generation() for segment in log.segments if segment.has_page]
     before, kept = log.truncations, list(log.segments)
-    begin_at(log, snapshot(home, 100, 5))
+    install_snapshot(log, snapshot(home, 100, 5))
     assert log.truncations == before + 1, "D2"
     recycled = [file for file, _ in log.nursery.recycled]
     assert pages and all(segment.file.fd < 0 or segment.file in recycled for segment in kept)
@@ -140,10 +140,10 @@ def test_a_full_disk_changes_nothing() -> None:
     snapshot_id = snapshot(home, 100, 5)
     home.disk.space = 0
     with pytest.raises(DiskFull):
-        begin_at(home.log, snapshot_id)
+        install_snapshot(home.log, snapshot_id)
     assert content(home.log) == stored and home.log.truncations == 0
     home.disk.space = -1
-    begin_at(home.log, snapshot_id)
+    install_snapshot(home.log, snapshot_id)
     assert home.log.end_offset == 100
 
 
@@ -190,14 +190,14 @@ def test_a_refused_step_loses_nothing(stopped_before: bool) -> None:
 
     home, snapshot_id = prepared()
     begun = len(home.disk.steps)
-    begin_at(home.log, snapshot_id)
+    install_snapshot(home.log, snapshot_id)
     kept = finished = 0
     for step in range(begun + 1, len(home.disk.steps) + 1):
         home, snapshot_id = prepared()
         stored = content(home.log)
         home.disk.fail_at = step
         try:
-            begin_at(home.log, snapshot_id)
+            install_snapshot(home.log, snapshot_id)
         except DiskFull:
             pass
         if home.log.failed is None and home.log.end_offset == 60:
@@ -268,7 +268,7 @@ def test_a_state_that_cannot_be_read_changes_nothing(state: bytes, error: type) 
     stored = content(home.log)
     snapshot_id = with_state(home, OffsetAndEpoch(100, 5), state)
     with pytest.raises(error, match="state of producers"):
-        begin_at(home.log, snapshot_id)
+        install_snapshot(home.log, snapshot_id)
     assert content(home.log) == stored and home.log.failed is None
     home.kill()
     with pytest.raises(error, match=snapshot_name(snapshot_id)):
@@ -282,7 +282,7 @@ def test_a_failed_sync_is_final() -> None:
     snapshot_id = snapshot(home, 100, 5)
     home.disk.fail_syncs_from = home.disk.syncs + 2
     with pytest.raises(FlushFailed):
-        begin_at(home.log, snapshot_id)
+        install_snapshot(home.log, snapshot_id)
     with pytest.raises(FlushFailed):
         home.log.flush()
 
@@ -293,7 +293,7 @@ def test_a_clean_close_of_before_is_no_loss() -> None:
     home.close()
     assert marks.read(home.disk, home.log_path, marks.DURABLE_END) == (60, 3)
     home.open(**SETTINGS)
-    begin_at(home.log, snapshot(home, 30, 4))
+    install_snapshot(home.log, snapshot(home, 30, 4))
     append(home.log, batch_of_size(200, base_offset=30, epoch=4), 4)
     home.log.flush()
     for leave in (home.kill, home.close, home.kill):
@@ -444,7 +444,7 @@ def test_its_files_are_used_again_without_what_their_pages_said(how: str) -> Non
     """They say that more was flushed than the log has that goes on in them (D10)."""
     home = filled(CrashDisk())
     log = home.log
-    begin_at(log, snapshot(home, *PLACES["beside"]))
+    install_snapshot(log, snapshot(home, *PLACES["beside"]))
     assert log.nursery.recycled
     while not log.active.used:
         append(log, batch_of_size(3000, epoch=5), 5)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kraftfast.log import nursery
-from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at, batches
 from kraftfast.types import OffsetAndEpoch
@@ -127,7 +127,7 @@ class Life:
         history.installing = True
         history.snapshot = OffsetAndEpoch(self.chance.choice((ahead, beside)), history.epoch)
         snapshot(self.home, *history.snapshot)
-        begin_at(self.log, history.snapshot)
+        install_snapshot(self.log, history.snapshot)
         history.stored, history.start = [], history.snapshot.offset
         history.flushed = history.start
         history.installing = False

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kraftfast.errors import CorruptBatch, UnsupportedVersion
 from kraftfast.log.idempotence.forgotten import APART_MAX, Forgotten
-from kraftfast.log.idempotence.producer_state import check_state
+from kraftfast.log.idempotence.producer_state import check_producer_state
 from kraftfast.log.idempotence.producers import Producers
 from kraftfast.log.small_files.id_ranges import CLOCK_ID, NUMBER_LAST, leader_id
 from tests.log.producer_model import Appended
@@ -200,7 +200,7 @@ def test_states_of_other_versions() -> None:
 )
 def test_states_that_are_refused(state: bytes, error: type[Exception]) -> None:
     with pytest.raises(error, match="state of producers"):
-        check_state(state)
+        check_producer_state(state)
 
 
 @given(st.sampled_from([b"\x01", b"\x02\x02", b"\x07\x02"]), st.binary(max_size=60))

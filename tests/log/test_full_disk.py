@@ -14,7 +14,7 @@ import pytest
 from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.log import segment_file
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.nursery import RETRY_MS
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import epoch_checkpoint
@@ -189,14 +189,14 @@ def retained(home: Home) -> None:
 
 
 def begun_anew(home: Home) -> None:
-    begin_at(home.log, snapshot(home, 100, 5))
+    install_snapshot(home.log, snapshot(home, 100, 5))
 
 
 def refused_a_snapshot(home: Home) -> None:
     snapshot_id = snapshot(home, 100, 5)
     home.disk.space = 10_000  # type: ignore[attr-defined]
     with pytest.raises(DiskFull):
-        begin_at(home.log, snapshot_id)
+        install_snapshot(home.log, snapshot_id)
 
 
 def restarted(home: Home) -> None:
@@ -295,7 +295,7 @@ def test_what_is_given_up_needs_no_space_for_another_name(
 
     monkeypatch.setattr(home.disk, "rename", refuse)
     if replaced:
-        begin_at(log, snapshot(home, 100, 2))
+        install_snapshot(log, snapshot(home, 100, 2))
     else:
         delete_before(log, snapshot(home, 20, 1).offset)
     start = 100 if replaced else 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kraftfast.errors import CorruptLog
 from kraftfast.log.idempotence.producer_records import to_tags
 from kraftfast.log.idempotence.producers import Producers
-from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_path
 from kraftfast.log.snapshots.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
@@ -191,7 +191,7 @@ def test_a_log_begins_anew_behind_a_fetched_snapshot(tmp_path: Path) -> None:
         filled(leader)
         follower.append(3, 0, 0)
         snapshot_id = snapshot(leader, 30, follower.home.log_path)
-        begin_at(follower.log, snapshot_id)
+        install_snapshot(follower.log, snapshot_id)
         follower.entries = [each for each in leader.entries if each.offset < 30]
         follower.check()
         follower.cut(30)

@@ -13,7 +13,7 @@ import pytest
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading import served as served_module
-from kraftfast.log.reading.served import Served, check_batches
+from kraftfast.log.reading.served import Served, check_stored_batches
 from tests.damaging import flip
 from tests.log.kit import KIB, Home, append, batch, snapshot
 
@@ -79,7 +79,7 @@ def test_a_log_that_begins_later_is_sent_again(home: Home) -> None:
     delete_before(log, 24 * 3)
     assert log.log_start_offset == 72 and log.segments[0].base_offset < 72
     segment = log.segments[0]
-    check_batches(log, segment, 0, segment.position, segment.base_offset)
+    check_stored_batches(log, segment, 0, segment.position, segment.base_offset)
     for offset in offsets(log):
         served = Served()
         assert served.locate(log, offset, 1 << 20, -1) == served.locate(log, offset, 1 << 20, -1)
@@ -234,13 +234,13 @@ def test_what_was_appended_since_is_sent_at_once(
     """A follower that keeps up costs no look at what it is sent."""
     log, served = home.log, Served()
     looked: list[int] = []
-    whole = served_module.check_batches
+    whole = served_module.check_stored_batches
 
     def look(log: Any, segment: Any, position: int, length: int, offset: int, crc: bool) -> int:
         looked.append(offset)
         return whole(log, segment, position, length, offset, crc)
 
-    monkeypatch.setattr(served_module, "check_batches", look)
+    monkeypatch.setattr(served_module, "check_stored_batches", look)
     asked = log.active.base_offset
     served.locate(log, asked, 1 << 20, -1)
     for _ in range(3):

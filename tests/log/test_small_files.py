@@ -28,7 +28,7 @@ from kraftfast.log.small_files.directory import (
     read_meta,
 )
 from kraftfast.log.small_files.quorum_state import QuorumState
-from kraftfast.log.small_files.state_check import check_state
+from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from tests.log.crash_disk import CrashDisk, PowerCut
 
@@ -231,7 +231,7 @@ VOTE = QuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
     ],
 )
 def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
-    check_state(state, "FILE", places, 1)
+    check_quorum_state(state, "FILE", places, 1)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
 def test_a_state_that_cannot(state: Any, places: Any, why: str) -> None:
     """Its vote is lost, and could be given twice (D5)."""
     with pytest.raises(CorruptLog, match=f"FILE.*{why}.*storage replace"):
-        check_state(state, "FILE", places, 1)
+        check_quorum_state(state, "FILE", places, 1)
 
 
 # --- leader-epoch-checkpoint and marks ---

@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast.errors import Closed
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import begin_at
+from kraftfast.log.log_start import install_snapshot
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
@@ -57,7 +57,7 @@ def test_a_log_that_begins_anew_keeps_no_older_snapshot(tmp_path: Path) -> None:
     log.flush()
     snapshot(home, 8)
     later = snapshot(home, 40)
-    begin_at(log, later)
+    install_snapshot(log, later)
     home.close()
     log = home.open()
     assert (log.log_start_offset, log.end_offset) == (40, 40)

@@ -16,7 +16,7 @@ import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.limits import BATCH_HEADER_BYTES
-from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.spare import Spare
@@ -330,7 +330,7 @@ def test_a_log_that_begins_anew_behind_a_snapshot(tmp_path: Path) -> None:
         log.nursery.spare_wanted = True
         log.tend(1)
     end = snapshot(home, 500)
-    begin_at(log, end)
+    install_snapshot(log, end)
     assert log.active.key and log.active.position == 0 and log.end_offset == 500
     stored = [batch_of_size(SIZE, base_offset=500 + n, epoch=2) for n in range(5)]
     for one in stored[:3]:

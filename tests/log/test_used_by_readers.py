@@ -15,7 +15,7 @@ from kraftfast.log.reading.held_segment import HeldSegment
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.node.rings.ring_peer import open_peer_segment
+from kraftfast.node.rings.ring_fetch import open_peer_segment
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import Home, fill, snapshot
 from tests.log.test_used_again import BEGIN, ROOM, WAYS, expected, put, second_life

@@ -166,6 +166,6 @@ def target_is_forgotten() -> None:
 def removed_voter_campaigns() -> None:
     from kraftfast.core.state import ReplicaState
 
-    with in_place_of(ReplicaState, "may_campaign", lambda self: True):
+    with in_place_of(ReplicaState, "counts_as_voter", lambda self: True):
         history(("remove", 1, key_of(3)), ("calm",), ("append", 1), ("calm",),
                 ("timer", 3, "fetch_deadline_ms"), dynamic=True)  # fmt: skip

@@ -270,14 +270,14 @@ def gone_disk_is_counted_on() -> None:
 def snapshot_below_the_floor_is_installed() -> None:
     """A leader names one of which its follower has all, and what is committed behind it."""
     from kraftfast.core.effects import InstallSnapshot
-    from kraftfast.core.snapshots import on_snapshot_written
+    from kraftfast.core.snapshots import on_slice_written
 
     def older(snapshot_id: Any, number: int) -> InstallSnapshot:
         return InstallSnapshot(snapshot_id._replace(offset=1), number)
 
     append: tuple[Action, ...] = (("append", 1), ("calm",))
     quorum, state = begun(floors=(3,))
-    with in_place_of(on_snapshot_written, "InstallSnapshot", older):
+    with in_place_of(on_slice_written, "InstallSnapshot", older):
         goes_on(quorum, state, *append, ("crash", 3, 0, 0), *append, ("snapshot", 1, 3),
                 ("retain", 1), ("start", 3), ("calm",))  # fmt: skip
 

@@ -266,8 +266,8 @@ class Both(stand_ins.Both):
         fields = SimpleNamespace(unaligned_records=piece)
         theirs: Any = SimpleNamespace(topics=[SimpleNamespace(partitions=[fields])])
         return (
-            fx.WriteSnapshot(mine, snapshot_id, start, last),
-            fx.WriteSnapshot(theirs, snapshot_id, start, last),
+            fx.WriteSlice(mine, snapshot_id, start, last),
+            fx.WriteSlice(theirs, snapshot_id, start, last),
         )
 
 
@@ -391,8 +391,8 @@ def test_a_slice_is_sent(both: Both) -> None:
     asker: Any = Asker()
     for position in (0, len(data) - 5, len(data), len(data) + 5):
         response = msg.FetchSnapshotResponse(snapshot_id=snapshot_id, position=position)
-        mine = fx.AnswerSnapshot(asker, response, snapshot_id, position, 10)
-        theirs = fx.AnswerSnapshot(asker, copy(response), snapshot_id, position, 10)
+        mine = fx.AnswerSlice(asker, response, snapshot_id, position, 10)
+        theirs = fx.AnswerSlice(asker, copy(response), snapshot_id, position, 10)
         both.carry_out([(mine, theirs)])
         sent, answer = both.world.out.pop(), asker.answers.pop()
         assert max(sent.body.records_bytes, 0) == len(answer.data)

@@ -59,8 +59,8 @@ class FullNode:
         """Look every 100 ms; return what it has done so far."""
         while self.now_ms < ms:
             self.now_ms += 100
-            self.damage.mind(self, self.now_ms)
-            self.space.mind(self, self.now_ms)
+            self.damage.tend(self, self.now_ms)
+            self.space.tend(self, self.now_ms)
         return self.led
 
 

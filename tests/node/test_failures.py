@@ -136,7 +136,7 @@ def test_a_consumer_that_waits_ends_alone(replica: Inside, monkeypatch: pytest.M
 def test_a_hello_that_makes_no_sense(replica: Inside, hello: bytes) -> None:
     sock = replica.local()
     sock.send(hello)
-    replica.until(lambda: not replica.loop.door.strangers)
+    replica.until(lambda: not replica.loop.door.pending)
     for _ in range(20):
         replica.loop.turn()
     assert is_served(replica, replica.connect())
@@ -167,10 +167,10 @@ def test_what_taking_from_a_ring_raises_cuts_off_its_producer(replica: Inside) -
     """Another producer is served on; what the log raises is the replica's."""
     doorbell = OwnDoorbell()
     links = [attached(replica, doorbell, "producer") for _ in range(2)]
-    first, second = replica.node.intake.producers
+    first, second = replica.node.ring_producers.producers
     first.failed(OverflowError("no such number"))
-    replica.until(lambda: len(replica.node.intake.producers) == 1)
-    assert replica.node.intake.producers == [second]
+    replica.until(lambda: len(replica.node.ring_producers.producers) == 1)
+    assert replica.node.ring_producers.producers == [second]
     assert "OverflowError" in replica.lines[0] and not replica.node.failures.lost
     with pytest.raises(FlushFailed):
         second.failed(FlushFailed("no disk"))
@@ -218,7 +218,7 @@ def test_a_door_that_closes_hangs_up_on_who_has_no_answer(
         ("kraftfast/core/replica.py", True),
         ("kraftfast/core/elections/on_vote.py", True),
         ("/home/kraftfast/kraftfast/log/snapshots/snapshot_files.py", True),
-        ("/home/kraftfast/kraftfast/node/rings/intake.pyx", False),
+        ("/home/kraftfast/kraftfast/node/rings/ring_producers.pyx", False),
         ("/home/kraftfast/kraftfast/types.py", False),
         ("/home/user/log/machine.py", False),
         ("<string>", False),

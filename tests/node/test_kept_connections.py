@@ -44,11 +44,11 @@ def test_a_connection_that_asks_to_is_kept(replica: Inside) -> None:
         for number in range(3):
             sock.send(request(number, again=True))
             assert frame.correlation_id(replica.message(sock)) == number
-        assert door.slots.taken["request"] == 0 and len(door.strangers) == 1
+        assert door.slots.taken["request"] == 0 and len(door.pending) == 1
         sock.send(request(3, again=False))
         assert frame.correlation_id(replica.message(sock)) == 3
         assert replica.message(sock) == b""
-    assert not door.strangers and not door.keeping and not +door.slots.shares
+    assert not door.pending and not door.keeping and not +door.slots.shares
 
 
 def test_who_leaves_a_kept_connection_is_no_failure(replica: Inside) -> None:
@@ -56,7 +56,7 @@ def test_who_leaves_a_kept_connection_is_no_failure(replica: Inside) -> None:
     with replica.local() as sock:
         sock.send(request(0, again=True))
         replica.message(sock)
-    replica.until(lambda: not door.strangers)
+    replica.until(lambda: not door.pending)
     assert not +door.slots.shares and not replica.lines
 
 
@@ -66,8 +66,8 @@ def test_who_leaves_an_answer_unread_is_no_failure(replica: Inside) -> None:
     with replica.local() as sock:
         sock.send(request(0, again=True))
         replica.until(lambda: select.select([sock], [], [], 0)[0])
-        assert len(door.strangers) == 1
-    replica.until(lambda: not door.strangers)
+        assert len(door.pending) == 1
+    replica.until(lambda: not door.pending)
     assert not +door.slots.shares and not replica.lines
 
 
@@ -77,7 +77,7 @@ def test_an_idle_connection_is_given_up(replica: Inside, monkeypatch: pytest.Mon
         sock.send(request(0, again=True))
         replica.message(sock)
         assert replica.message(sock) == b""
-    assert not replica.loop.door.strangers and not +replica.loop.door.slots.shares
+    assert not replica.loop.door.pending and not +replica.loop.door.slots.shares
 
 
 def test_idle_connections_make_room(replica: Inside) -> None:
@@ -86,7 +86,7 @@ def test_idle_connections_make_room(replica: Inside) -> None:
         crowd.append(sock := replica.local())
         sock.send(request(number, again=True))
         replica.message(sock)
-    assert len(replica.loop.door.strangers) <= FEW["stranger"]
+    assert len(replica.loop.door.pending) <= FEW["stranger"]
     assert status(replica)["node_id"] == 1
     for sock in crowd:
         sock.close()
@@ -108,6 +108,6 @@ def test_files_that_come_with_nothing_else_are_closed(replica: Inside, tmp_path:
                 sock.send(request(0, again=True))
                 replica.message(sock)
                 send_with_fds(sock, b"", [file.fileno()] * 8)
-                replica.until(lambda: not replica.loop.door.strangers)
+                replica.until(lambda: not replica.loop.door.pending)
     assert path.resolve() not in [fd.resolve() for fd in Path("/proc/self/fd").iterdir()]
     assert not +replica.loop.door.slots.shares

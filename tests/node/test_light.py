@@ -18,7 +18,7 @@ empty."""
 OF_SOCKETS = {
     "kraftfast.node.tcp.sockets",
     "kraftfast.node.tcp.consumers",
-    "kraftfast.node.tcp.data_plane",
+    "kraftfast.node.tcp.socket_producers",
 }
 """A worker without a listener has no use for them."""
 OF_REPLICAS = {"kraftfast.core", "kraftfast.log.recovery", "kraftfast.record", "kraftfast.wire"}

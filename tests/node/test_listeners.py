@@ -12,7 +12,7 @@ import pytest
 
 from kraftfast.errors import ErrorCode
 from kraftfast.node.config import ListenerConfig
-from kraftfast.node.tcp.quorum_plane import metadata
+from kraftfast.node.requests.describe_requests import metadata
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Voter, VoterSet
 from kraftfast.wire import frame

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.limits import REQUESTS_OF_A_CONNECTION
 from kraftfast.node.tcp import session
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
@@ -98,7 +99,7 @@ def test_requests_behind_one_that_waits_take_turns_too(
 ) -> None:
     """Their answers are ready and are kept, so that the connection seems to owe much."""
     asked.elect()
-    counted, many = Counted(asked.it, monkeypatch), session.REQUESTS_MAX - 1
+    counted, many = Counted(asked.it, monkeypatch), REQUESTS_OF_A_CONNECTION - 1
     sock = asked.it.connect()
     sock.send(a_produce(0, b"v") + b"".join(hello(1 + i) for i in range(many)))
     asked.it.until(lambda: len(list(asked.it.loop.sockets.sessions)[-1].asked) == 1 + many)

@@ -17,7 +17,7 @@ from kraftfast import limits
 from kraftfast.errors import ErrorCode
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.small_files import id_ranges
-from kraftfast.node.tcp import data_plane, session, sockets
+from kraftfast.node.tcp import session, socket_producers, sockets
 from kraftfast.node.tcp.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
 from kraftfast.record.pure import crc32c, encode_batch
@@ -258,7 +258,7 @@ def test_producers_that_are_too_fast_are_not_read(
     producing: Producing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer, a refusal is records that are lost."""
-    monkeypatch.setattr(data_plane, "QUEUED_BYTES_MAX", 1000)
+    monkeypatch.setattr(socket_producers, "QUEUED_BYTES_MAX", 1000)
     node = producing.it.node
     values = [b"%d" % i + bytes(600) for i in range(100)]
     begin = node.log.end_offset

@@ -15,12 +15,12 @@ from kraftfast.errors import CorruptLog
 from kraftfast.link.stats import Stats
 from kraftfast.log.log import install_guard
 from kraftfast.log.segment import segment_name
-from kraftfast.node.rings import ring_peer
-from kraftfast.node.rings.ring_peer import (
+from kraftfast.node.rings import ring_fetch
+from kraftfast.node.rings.ring_fetch import (
     INLINE_MAX,
     KIND_ANSWER,
     KIND_FETCH,
-    RingPeer,
+    RingFetch,
     open_peer_segment,
 )
 from kraftfast.types import ReplicaKey
@@ -56,7 +56,7 @@ class Replicas:
 
     def _peer(self, id: int, to: Any, of: Any, open_segment: Any, *more: int) -> Any:
         leader_log, key = self.homes[0].log_path, types.SimpleNamespace(id=id)
-        return RingPeer(a_link(to, of), key, leader_log, open_segment, *more)
+        return RingFetch(a_link(to, of), key, leader_log, open_segment, *more)
 
     def _map(self, path: str, inode: int) -> Any:
         base = int(Path(path).stem)
@@ -270,7 +270,7 @@ def test_a_follower_that_keeps_up_is_sent_what_is_new_at_once(
     """Of what was appended since it had all, nothing is looked at."""
     replicas.open_stream()
     replicas.push_all()
-    monkeypatch.setattr(ring_peer.served, "sound_part", None)
+    monkeypatch.setattr(ring_fetch.served, "sound_part", None)
     for _ in range(8):  # some of them in the next segment
         append(replicas.log, batch_of_size(24 * KIB))
         assert replicas.push(replicas.copy.end_offset)
@@ -378,10 +378,10 @@ def test_segments_are_let_go_of(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch, kept_ms: int
 ) -> None:
     """In an idle log their owner could never trim them, and what it removed kept its blocks."""
-    monkeypatch.setattr(ring_peer, "MAPS_KEPT_MS", kept_ms)
+    monkeypatch.setattr(ring_fetch, "MAPS_KEPT_MS", kept_ms)
     replicas.open_stream()
     replicas.push_all()
-    assert len(replicas.follower.maps) == ring_peer.MAPPED_SEGMENTS_MAX
+    assert len(replicas.follower.maps) == ring_fetch.MAPPED_SEGMENTS_MAX
     assert replicas.leader.push(FetchResponse(stream=1), -1, 0, replicas.log) == -1
     replicas.leader.publish()
     assert replicas.follower.peek() == KIND_ANSWER and replicas.follower.decode_answer() is not None

@@ -33,7 +33,7 @@ def test_one_that_cannot_get_its_name_is_removed(
 
     monkeypatch.setattr(node.disk, "rename", full)
     for _ in range(2):
-        snapshots.write(fx.WriteSnapshot(message_with(data), ID, 0, True))
+        snapshots.write(fx.WriteSlice(message_with(data), ID, 0, True))
         snapshots.install(fx.InstallSnapshot(ID, 1))
         refused = node.events[-1]
         assert isinstance(refused, ev.SnapshotInstalled) and refused.rejected

@@ -17,7 +17,7 @@ from kraftfast.link.hello import Hello
 from kraftfast.link.memory_file import MemoryFile
 from kraftfast.link.stats import Stats
 from kraftfast.log.segment import segment_name
-from kraftfast.node.rings.ring_peer import KIND_ANSWER, RingPeer
+from kraftfast.node.rings.ring_fetch import KIND_ANSWER, RingFetch
 from kraftfast.record.checksum import crc32c
 from kraftfast.ring import spsc
 from kraftfast.types import ReplicaKey
@@ -48,7 +48,7 @@ def a_link(to: Sequence[MemoryFile], of: Sequence[MemoryFile]) -> types.SimpleNa
 
 
 class Leader:
-    """The other end of the rings of one :class:`RingPeer`, and what it refers to."""
+    """The other end of the rings of one :class:`RingFetch`, and what it refers to."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -56,7 +56,7 @@ class Leader:
         to_us, from_us = self.files[:2], self.files[2:]
         self.out = spsc.RingOut(to_us[0].memory, to_us[1].memory)
         link = a_link(to_us, from_us)
-        self.peer: Any = RingPeer(link, types.SimpleNamespace(id=2), str(place))
+        self.peer: Any = RingFetch(link, types.SimpleNamespace(id=2), str(place))
 
     def send(self, head: bytes, records: bytes) -> None:
         """Answer with records: the CRC of a message is that of its head alone."""

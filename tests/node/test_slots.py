@@ -13,13 +13,13 @@ import pytest
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
-from kraftfast.node.rings import intake, slots
+from kraftfast.node.rings import ring_producers, slots
 from kraftfast.node.rings.slots import Slots
 from kraftfast.record.pure import encode_batch, values_to_records
 from tests.node.inside import Inside, attached
 
 BATCH = 16
-FEW = {"stranger": 8, "producer": 8, "watch": 8, "request": 8, "query": 8}
+FEW = {"pending": 8, "producer": 8, "watch": 8, "request": 8, "query": 8}
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def test_watchers_lock_out_watchers_alone(replica: Inside) -> None:
 def test_those_who_say_nothing_make_room(replica: Inside) -> None:
     crowd = [replica.local() for _ in range(30)]
     assert status(replica)["node_id"] == 1
-    assert len(replica.loop.door.strangers) <= 8
+    assert len(replica.loop.door.pending) <= 8
     for sock in crowd:
         sock.close()
-    replica.until(lambda: not replica.loop.door.strangers)
+    replica.until(lambda: not replica.loop.door.pending)
     assert not +replica.loop.door.slots.shares
 
 
@@ -166,7 +166,7 @@ def test_a_producer_without_a_window_is_cut_off(
 
     Answers that wait behind a commit were kept without a bound (I25).
     """
-    monkeypatch.setattr(intake, "RUNS_MAX", 20)
+    monkeypatch.setattr(ring_producers, "RUNS_MAX", 20)
     bell = OwnDoorbell()
     link = attached(replica, bell, "producer")
     records = values_to_records([b"value"], 0)

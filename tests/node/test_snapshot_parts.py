@@ -107,9 +107,9 @@ class FakeSource:
         return not self.full
 
 
-def answer(source: FakeSource, snapshot_id: OffsetAndEpoch, position: int) -> fx.AnswerSnapshot:
+def answer(source: FakeSource, snapshot_id: OffsetAndEpoch, position: int) -> fx.AnswerSlice:
     response = core.FetchSnapshotResponse(snapshot_id=snapshot_id, position=position)
-    return fx.AnswerSnapshot(source, response, snapshot_id, position, 1 << 20)
+    return fx.AnswerSlice(source, response, snapshot_id, position, 1 << 20)
 
 
 # --- on the wire ----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_a_snapshot_leaves_in_slices(tmp_path: Path) -> None:
         snapshots.answer(answer(source, ID, sum(len(each.data) for each in source.answers)))
     assert b"".join(each.data for each in source.answers) == data
     assert {each.response.size for each in source.answers} == {len(data)}
-    assert node.events == [ev.SnapshotAnswered()] * len(source.answers)
+    assert node.events == [ev.SliceAnswered()] * len(source.answers)
     snapshots.answer(answer(source, ID, len(data)))
     assert source.answers[-1].response.partition_error is ErrorCode.POSITION_OUT_OF_RANGE
     snapshots.answer(answer(source, OffsetAndEpoch(9, 3), 0))
@@ -225,7 +225,7 @@ def test_the_next_slice_waits_until_this_one_has_left(tmp_path: Path) -> None:
     assert snapshots.is_waiting and node.events == [] and len(stuck.answers) == 1
     full.full, sent = False, True
     snapshots.tend()
-    assert len(full.answers) == 1 and node.events == [ev.SnapshotAnswered()] * 2
+    assert len(full.answers) == 1 and node.events == [ev.SliceAnswered()] * 2
     full.full = True
     snapshots.answer(answer(full, ID, 0))
     node.ms += 60_000  # a ring that never has room
@@ -261,14 +261,14 @@ def test_what_was_fetched_is_checked_before_it_counts(tmp_path: Path) -> None:
     node = FakeNode(place)
     snapshots = Snapshots(node)
 
-    def write(position: int, part: bytes, last: bool) -> ev.SnapshotWritten:
-        snapshots.write(fx.WriteSnapshot(message_with(part), ID, position, last))
+    def write(position: int, part: bytes, last: bool) -> ev.SliceWritten:
+        snapshots.write(fx.WriteSlice(message_with(part), ID, position, last))
         found = node.events[-1]
-        assert isinstance(found, ev.SnapshotWritten)
+        assert isinstance(found, ev.SliceWritten)
         return found
 
-    assert write(0, data[:700], False) == ev.SnapshotWritten(ID, 700)
-    assert write(700, data[700:], True) == ev.SnapshotWritten(ID, len(data))
+    assert write(0, data[:700], False) == ev.SliceWritten(ID, 700)
+    assert write(700, data[700:], True) == ev.SliceWritten(ID, len(data))
     assert snapshots.download is not None and snapshots.download.whole
     assert snapshot_ids(Disk(), str(place)) == [], "it gets its name when it is installed"
     for position, part in ((600, data[600:]), (0, data[:-1]), (0, data[:-9] + bytes(9))):

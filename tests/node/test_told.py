@@ -13,7 +13,7 @@ from kraftfast.core.effects import AppendControl
 from kraftfast.core.membership.joining import wanted_request
 from kraftfast.errors import ErrorCode
 from kraftfast.node.control_records import batch_of
-from kraftfast.node.tcp.quorum_plane import describe_quorum
+from kraftfast.node.requests.describe_requests import describe_quorum
 from kraftfast.node.translation import translate
 from kraftfast.node.translation.wire_values import Partition, identity_from_wire
 from kraftfast.record import pure

@@ -16,7 +16,7 @@ from kraftfast.errors import DiskFull, ErrorCode
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import Entry, EventLog
 from kraftfast.node.metrics import SLOW_FLUSH_NS
-from kraftfast.node.tcp.admin_plane import Reassigning
+from kraftfast.node.requests.admin_requests import Reassigning
 from kraftfast.node.translation.fetched_bytes import FetchedBytes
 from kraftfast.record.shapes import Fault
 from kraftfast.types import OffsetAndEpoch, Voter, VoterSet
@@ -87,7 +87,7 @@ def test_a_full_disk_and_its_end_are_told() -> None:
     space.look_ms = 1 << 40
     for now_ms, error in ((0, None), (1, DiskFull("no space left")), (2, log.error), (3, None)):
         log.error = error
-        space.mind(node, now_ms)
+        space.tend(node, now_ms)
     assert [each.event for each in told] == ["disk_full", "disk_has_room"]
 
 

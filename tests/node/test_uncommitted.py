@@ -11,8 +11,8 @@ import pytest
 from kraftfast import limits
 from kraftfast.core.effects import AcknowledgedByAll
 from kraftfast.errors import ErrorCode
+from kraftfast.limits import REQUESTS_OF_A_CONNECTION
 from kraftfast.log.small_files import id_ranges
-from kraftfast.node.tcp.session import REQUESTS_MAX
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from kraftfast.wire import produce
@@ -85,15 +85,15 @@ def test_a_duplicate_waits_for_the_commit_of_its_original(asked: Asked) -> None:
 
 def test_so_many_requests_of_a_connection_wait(asked: Asked) -> None:
     """S10."""
-    asked.sock.send(a_produce(a_batch()) * (REQUESTS_MAX + 9))
+    asked.sock.send(a_produce(a_batch()) * (REQUESTS_OF_A_CONNECTION + 9))
     asked.it.until(lambda: asked.it.loop.sockets.sessions)
     (session,) = asked.it.loop.sockets.sessions
-    asked.it.until(lambda: len(session.asked) >= REQUESTS_MAX)
+    asked.it.until(lambda: len(session.asked) >= REQUESTS_OF_A_CONNECTION)
     for _ in range(5):
         asked.it.turn()
-    assert len(session.asked) == REQUESTS_MAX
+    assert len(session.asked) == REQUESTS_OF_A_CONNECTION
     asked.commit()
-    asked.it.until(lambda: asked.it.node.log.end_offset >= REQUESTS_MAX + 9)
+    asked.it.until(lambda: asked.it.node.log.end_offset >= REQUESTS_OF_A_CONNECTION + 9)
 
 
 def test_so_many_fetches_wait(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

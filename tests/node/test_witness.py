@@ -90,7 +90,7 @@ def test_no_door_takes_records(tmp_path: Path, campaign: bool) -> None:
         hello = msgspec.json.decode(sock.recv(1 << 16))
         assert "takes no records from producers" in hello["error"] and hello["records"] == RAFT
         sock.close()
-        assert replica.node.log.end_offset == end and not replica.node.intake.producers
+        assert replica.node.log.end_offset == end and not replica.node.ring_producers.producers
     finally:
         replica.close()
 

@@ -9,8 +9,8 @@ from kraftfast.core.events import TransferRequested
 from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.node.failures import Unanswered
+from kraftfast.node.requests.producer_ids import Granted
 from kraftfast.node.tcp.partition_leader import PartitionLeader
-from kraftfast.node.tcp.producer_ids import Granted
 from kraftfast.record import pure
 from kraftfast.sim import world
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, Append, Question

@@ -215,7 +215,7 @@ def test_coverage_names_the_lines_that_no_seed_runs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     shares = re.findall(r"^ *(\d+) % .*  node/tcp/session.py$", done.stdout, re.MULTILINE)
     assert len(shares) == 1 and 30 < int(shares[0]) < 100
-    assert re.search(r"^compiled: .*node/rings/local_peer.py", done.stdout, re.MULTILINE)
+    assert re.search(r"^compiled: .*node/rings/ring_peer.py", done.stdout, re.MULTILINE)
 
 
 def test_each_file_that_seeds_leave_out_is_there_and_has_a_reason() -> None:

@@ -14,7 +14,7 @@ from kraftfast import arguments, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
 from kraftfast.client.admin.admin_ways import Way
 from kraftfast.client.admin.quorum_info import QuorumInfo, check_dynamic, question, read_answer
-from kraftfast.client.consumer.read_barriers import (
+from kraftfast.client.admin.read_barriers import (
     PAUSE_S,
     TRY_AGAIN,
     ReadBarriers,
@@ -23,7 +23,7 @@ from kraftfast.client.consumer.read_barriers import (
     likely_barrier,
     milliseconds,
 )
-from kraftfast.client.producer.refusals import Search
+from kraftfast.client.search import Search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,

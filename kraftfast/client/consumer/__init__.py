@@ -1,1 +1,1 @@
-"""Read committed records over rings or sockets, and ask how far they reach (read barriers)."""
+"""Read committed records: from segment files on this host, or by Fetch over TCP."""

@@ -11,7 +11,7 @@ from kraftfast import limits
 from kraftfast.client.cluster import Cluster, Leader
 from kraftfast.client.connection import Connection
 from kraftfast.client.consumer.consumer import RETRY_S, SEARCH_S, RecordStream
-from kraftfast.client.producer.refusals import Search
+from kraftfast.client.search import Search
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     CorruptBatch,

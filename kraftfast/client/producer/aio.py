@@ -30,7 +30,6 @@ from kraftfast.client.producer.loop_refs import check_loop, let_go_in, weakly
 from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps, in_thread
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.refusals import Pause, ends_search
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import (
     RecordFields,
@@ -41,6 +40,7 @@ from kraftfast.client.producer.tickets import (
     naming,
     offsets_of,
 )
+from kraftfast.client.search import Pause, ends_search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,

@@ -18,9 +18,9 @@ from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.client.producer.refusals import Pause
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.tickets import Batch, resolved_batches
+from kraftfast.client.search import Pause
 from kraftfast.errors import KraftfastError
 from kraftfast.link.ports import Thread
 

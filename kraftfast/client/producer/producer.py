@@ -28,7 +28,7 @@ from kraftfast.client.producer.latency import Latencies
 from kraftfast.client.producer.news import Held, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
-from kraftfast.client.producer.refusals import SEARCH_GOES_ON, Pause, QuorumClosed, Search
+from kraftfast.client.producer.refusals import QuorumClosed
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
@@ -39,6 +39,7 @@ from kraftfast.client.producer.tickets import (
     offsets_of,
 )
 from kraftfast.client.producer.unclosed import Collected, run_in_background
+from kraftfast.client.search import SEARCH_GOES_ON, Pause, Search
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,

@@ -258,7 +258,7 @@ cdef class Sender:
         header_bytes = encode_headers(headers)
         if timestamp is not None:
             stamp = offset("timestamp", timestamp)
-        size = sum(len(part) for part in (value_bytes, key_bytes, header_bytes) if part)
+        size = sum([len(part) for part in (value_bytes, key_bytes, header_bytes) if part])
         if size > self.record_bytes_max:
             error = RecordTooLarge(
                 f"a record of {size} bytes; at most {self.record_bytes_max} can be sent")

@@ -36,7 +36,6 @@ cdef extern from "varint.h" nogil:
     uint8_t *kf_uvarint_put(uint8_t *p, uint32_t v)
 
 cdef enum:
-    REQUESTS_MAX = 64           # what a server takes of one connection at once
     RECEIVES_A_TURN = 16
     ANSWER_BYTES_MAX = 64 * 1024
     ACKS_ALL = -1
@@ -95,7 +94,7 @@ cdef class SocketSender(Sender):
         try:
             self.set_up(
                 connection.host, outcomes, batch_bytes, limits.BATCH_BYTES_MAX,
-                min(window, REQUESTS_MAX), self.waker.fileno())
+                min(window, limits.REQUESTS_OF_A_CONNECTION), self.waker.fileno())
             self.bytes_max = self.window * self.batch_bytes
             self.buffers, self.spare = [None] * (self.sent_mask + 1), []
             self.frames = <Frame *>calloc(self.sent_mask + 1, sizeof(Frame))

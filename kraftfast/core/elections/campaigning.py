@@ -17,10 +17,10 @@ from kraftfast.core.elections.leader_identity import may_still_follow, voters_pl
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
-from kraftfast.core.refusing import warn_of_new_log
 from kraftfast.core.replication.flush_policy import flush_follower
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.warning import warn_of_new_log
 from kraftfast.types import NO_NODE
 
 

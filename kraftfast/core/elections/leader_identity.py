@@ -25,7 +25,7 @@ from kraftfast.core.messages import (
     LeaderIdentity,
     VoteRequest,
 )
-from kraftfast.core.refusing import warn
+from kraftfast.core.warning import warn
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, VoterSet, uuid_text
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms:
         return
     state.shutting_down = True
     state.shutdown_deadline_ms = now_ms + event.timeout_ms
-    if not state.may_campaign() or state.voters.is_only_voter(state.local):
+    if not state.counts_as_voter() or state.voters.is_only_voter(state.local):
         stop(state)
     elif state.leader is not None:
         state.to_resigned(now_ms)

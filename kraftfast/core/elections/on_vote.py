@@ -24,10 +24,10 @@ from kraftfast.core.elections.superseded import (
 )
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
-from kraftfast.core.refusing import refuse_shorter
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.warning import warn_of_shorter_log
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE, ZERO_UUID
 
@@ -123,7 +123,7 @@ def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
     if state.config.campaign or not state.voters.is_voter(request.replica):
         return
     if not state.has_log_up_to(request.last_epoch, request.last_offset):
-        refuse_shorter(state, request.replica.id, request.last_offset)
+        warn_of_shorter_log(state, request.replica.id, request.last_offset)
 
 
 def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:

@@ -21,5 +21,5 @@ class Resigned(Struct, eq=False):
     rival_until_ms: int = 0
 
     def grants_pre_vote(self) -> bool:
-        """Someone else may lead."""
+        """Return True: another replica may lead."""
         return True

@@ -15,5 +15,5 @@ class Unattached(Struct, eq=False):
     election_deadline_ms: int  # a voter campaigns then; never for an observer
 
     def grants_pre_vote(self) -> bool:
-        """Neither a vote given nor a leader known stands against a pre-vote (KIP-996)."""
+        """Return True: neither a vote nor a known leader prevents a pre-vote (KIP-996)."""
         return True

@@ -21,7 +21,7 @@ from kraftfast.core.state import ReplicaState
 
 
 def tend_membership(state: ReplicaState, follower: Follower, now_ms: int) -> None:
-    """Each period, ask the leader for what is amiss; once no other request is under way."""
+    """Ask the leader once a period to mend this voter's entry, while no request is under way."""
     if now_ms < follower.membership_at_ms:
         return
     request = wanted_request(state, follower)

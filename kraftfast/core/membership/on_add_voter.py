@@ -40,7 +40,7 @@ def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> No
 
 
 def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
-    """Why this replica cannot be added now, if so."""
+    """Return why this voter cannot be added now; ACCEPTED if it can."""
     for found in (
         membership.check_cluster_id(state, request.cluster_id),
         membership.check_leads(state),

@@ -43,7 +43,7 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
     kraft_version = state.history.kraft_version
     if voters == state.voters and kraft_version == state.kraft_version:
         return
-    campaigned = state.may_campaign()
+    campaigned = state.counts_as_voter()
     state.voters = voters
     state.kraft_version = kraft_version
     told = state.tells_endpoints
@@ -60,11 +60,11 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
         elif leader.check_quorum_deadline_ms == NEVER_MS:
             leader.check_quorum_deadline_ms = now_ms + state.config.check_quorum_timeout_ms
     elif isinstance(current, Prospective | Candidate):
-        if state.may_campaign():
+        if state.counts_as_voter():
             current.election.adopt(voters, state.local)
         else:
             state.to_unattached(state.epoch, state.leader_id, now_ms)
-    elif isinstance(current, Unattached) and state.may_campaign() != campaigned:
+    elif isinstance(current, Unattached) and state.counts_as_voter() != campaigned:
         timeout_ms = NEVER_MS - now_ms if campaigned else state.election_timeout_ms()
         current.election_deadline_ms = now_ms + timeout_ms
     state.poll_due = True

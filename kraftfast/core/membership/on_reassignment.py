@@ -40,7 +40,7 @@ def on_alter_reassignments(state: ReplicaState, event: RequestReceived, now_ms: 
 
 
 def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
-    """Why this cannot be the target now, if so."""
+    """Return why this cannot be the target now; ACCEPTED if it can."""
     leader = state.leader
     if leader is None or state.shutting_down:
         return ErrorCode.NOT_CONTROLLER, f"this replica does not lead, {state.leader_id} may"

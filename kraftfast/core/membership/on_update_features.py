@@ -35,7 +35,7 @@ def on_update_features(state: ReplicaState, event: RequestReceived, now_ms: int)
 
 
 def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
-    """Why this version cannot be, if so."""
+    """Return why this version is refused; ACCEPTED if it is not."""
     if state.leader is None or state.shutting_down:
         return ErrorCode.NOT_CONTROLLER, f"this replica does not lead, {state.leader_id} may"
     wanted = request.kraft_version

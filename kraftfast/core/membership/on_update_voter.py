@@ -43,7 +43,7 @@ def on_update_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 
 
 def refusal(state: ReplicaState, request: UpdateRaftVoterRequest) -> Refusal:
-    """Why this cannot be noted now, if so."""
+    """Return why this cannot be noted now; ACCEPTED if it can."""
     found = membership.check_cluster_id(state, request.cluster_id)
     if found is not ACCEPTED:
         return found
@@ -84,7 +84,7 @@ def on_probed_to_update(
 
 
 def refusal_after_probe(state: ReplicaState, voter: Voter, event: Probed) -> Refusal:
-    """Why what the probe found cannot be noted, if so."""
+    """Return why what the probe found cannot be noted; ACCEPTED if it can."""
     if event.error is not NONE:
         return ErrorCode.REQUEST_TIMED_OUT, f"{voter.id} did not answer at its endpoints"
     found = (event.kraft_version_min, event.kraft_version_max)

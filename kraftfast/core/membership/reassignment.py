@@ -134,7 +134,7 @@ def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) ->
 
 
 def hand_over(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
-    """Only the leader itself is left to go: the best voter of the target goes on."""
+    """Hand over to the best voter of the target: the leader is the last voter to remove."""
     if now_ms - leader.handed_over_ms < state.config.election_timeout_ms:
         return
     successor = next(key for key in leader.successors() if key.id in target)

@@ -111,7 +111,7 @@ def fetch_due_ms(state: ReplicaState, current: Any) -> int:
     targets = bootstrap_ids(state)
     if follower is not None:
         targets.append(state.leader_id)
-    due_ms = min((state.peers.due_ms(peer_id) for peer_id in targets), default=NEVER_MS)
+    due_ms = min([state.peers.due_ms(peer_id) for peer_id in targets], default=NEVER_MS)
     return max(due_ms, state.fetch_at_ms)
 
 

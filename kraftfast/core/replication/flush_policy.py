@@ -71,7 +71,7 @@ def start_flush(state: ReplicaState, may_inline: bool) -> None:
 
 
 def inline_bytes_max(state: ReplicaState) -> int:
-    """Up to how many bytes a flush may hold the loop up.
+    """Return the most bytes that a flush in the loop may cover; -1: none is made there.
 
     With durability=memory the core does not know how many it covers: the flusher thread makes it.
     """

@@ -16,7 +16,7 @@ cdef class Progress:
     cdef public long long stream
     cdef public object source
     cdef public long long max_bytes
-    cdef public long long read_end_offset
+    cdef public long long copied_end_offset
     cdef public long long sent_end_offset
     cdef public long long sent_high_watermark
     cdef public bint pushing
@@ -26,7 +26,7 @@ cdef class Progress:
     cdef public long long last_push_ms
 
     cpdef fetched(self, long long fetch_offset, long long log_end_offset, long long now_ms)
-    cpdef read_to(self, long long read_end_offset)
+    cpdef read_to(self, long long copied_end_offset)
 
 
 cdef class Parked:

@@ -24,8 +24,8 @@ NONE_ACKNOWLEDGED = Acknowledged(())
 class Progress:
     """How far one other replica is, voter or observer.
 
-    Invariants of an open stream: ``acknowledged_end_offset <= read_end_offset <=
-    sent_end_offset <= the log's end``; ``pushed`` ascends and lies above ``read_end_offset``.
+    Invariants of an open stream: ``acknowledged_end_offset <= copied_end_offset <=
+    sent_end_offset <= the log's end``; ``pushed`` ascends and lies above ``copied_end_offset``.
     """
 
     key: ReplicaKey
@@ -41,7 +41,7 @@ class Progress:
     stream: int = 0  # number of the open stream, 0 for none
     source: Source = None  # where that stream's answers go
     max_bytes: int = 0  # what one answer may carry
-    read_end_offset: int = -1  # what it has copied
+    copied_end_offset: int = -1  # what it has copied
     sent_end_offset: int = -1  # what was pushed
     sent_high_watermark: int = -1  # the high watermark that was last pushed
     pushing: bool = False  # an answer with records goes to the ring, until StreamAnswered
@@ -67,7 +67,7 @@ class Progress:
         self.stream = stream
         self.source = source
         self.max_bytes = max_bytes
-        self.read_end_offset = fetch_offset
+        self.copied_end_offset = fetch_offset
         self.sent_end_offset = fetch_offset
         self.sent_high_watermark = -1
         self.pushing = False
@@ -83,11 +83,11 @@ class Progress:
         self.pushing = False
         self.pushed.clear()
 
-    def read_to(self, read_end_offset: int) -> None:
+    def read_to(self, copied_end_offset: int) -> None:
         """Record that the replica has copied what was pushed up to here."""
-        self.read_end_offset = read_end_offset
+        self.copied_end_offset = copied_end_offset
         pushed = self.pushed
-        while pushed and pushed[0] <= read_end_offset:
+        while pushed and pushed[0] <= copied_end_offset:
             pushed.popleft()
 
 
@@ -304,7 +304,7 @@ class Leader:
                 each.key.id,
             ),
         )
-        return tuple(each.key for each in order)
+        return tuple([each.key for each in order])
 
     def check_invariants(self, end_offset: int) -> None:
         """Assert what the class promises."""
@@ -312,11 +312,10 @@ class Leader:
             assert (progress.stream != 0) == (progress in self.streams)
             assert progress.acknowledged_end_offset <= end_offset
             if progress.stream:
-                assert progress.acknowledged_end_offset <= progress.read_end_offset
-                assert progress.read_end_offset <= progress.sent_end_offset <= end_offset
+                assert progress.acknowledged_end_offset <= progress.copied_end_offset
+                assert progress.copied_end_offset <= progress.sent_end_offset <= end_offset
                 assert list(progress.pushed) == sorted(progress.pushed)
-                assert not progress.pushed or progress.pushed[0] > progress.read_end_offset
-        assert all(each.stream for each in self.streams)
-        assert all(
-            self.acknowledged.get(slot) <= end_offset for slot in range(len(self.acknowledged))
-        )
+                assert not progress.pushed or progress.pushed[0] > progress.copied_end_offset
+        assert all([each.stream for each in self.streams])
+        for slot in range(len(self.acknowledged)):
+            assert self.acknowledged.get(slot) <= end_offset

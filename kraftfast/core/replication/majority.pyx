@@ -111,5 +111,5 @@ cdef class Acknowledged:
         return self._count
 
     def __repr__(self):
-        pairs = ", ".join(f"{id}: {self._offsets[i]}" for i, id in enumerate(self.voter_ids))
+        pairs = ", ".join([f"{id}: {self._offsets[i]}" for i, id in enumerate(self.voter_ids)])
         return f"Acknowledged({{{pairs}}})"

@@ -42,6 +42,6 @@ cpdef answer_or_park(
 
 
 @cython.locals(
-    leader=Leader, progress=Progress, offset=cython.longlong, read_offset=cython.longlong
+    leader=Leader, progress=Progress, offset=cython.longlong, copied_end_offset=cython.longlong
 )
 cpdef on_stream_update(ReplicaState state, FetchRequest request, long long now_ms)

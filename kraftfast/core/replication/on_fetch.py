@@ -69,7 +69,8 @@ def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
         return ErrorCode.INVALID_REQUEST
     if not plain_consumer and not 0 <= request.last_fetched_epoch <= request.epoch:
         return ErrorCode.INVALID_REQUEST
-    if request.stream and (request.replica.id < 0 or request.read_offset != request.fetch_offset):
+    copied = request.copied_end_offset
+    if request.stream and (request.replica.id < 0 or copied != request.fetch_offset):
         return ErrorCode.INVALID_REQUEST
     if request.opens and not request.stream:  # 0 is the number of no stream
         return ErrorCode.INVALID_REQUEST
@@ -239,10 +240,10 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
     if progress is None or progress.stream != request.stream:
         return
     offset = request.fetch_offset
-    read_offset = request.read_offset
+    copied_end_offset = request.copied_end_offset
     if not (
-        progress.acknowledged_end_offset <= offset <= read_offset <= progress.sent_end_offset
-        and read_offset >= progress.read_end_offset
+        progress.acknowledged_end_offset <= offset <= copied_end_offset <= progress.sent_end_offset
+        and copied_end_offset >= progress.copied_end_offset
     ):
         refusal = state.fetch_refusal(ErrorCode.INVALID_REQUEST, progress.stream)
         state.effects.append(Reply(progress.source, refusal))
@@ -250,7 +251,7 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
         return
     progress.bare_unanswered = False
     progress.blocked = False
-    progress.read_to(read_offset)
+    progress.read_to(copied_end_offset)
     progress.fetched(offset, state.log.end_offset, now_ms)
     if progress.slot >= 0:
         leader.update_check_quorum(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kraftfast.core.effects import AdvanceHighWatermark, Truncate, WriteFetched
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.membership.on_controls import on_cut
-from kraftfast.core.refusing import refuse_cut
 from kraftfast.core.replication.fetching import (
     close_stream,
     fetch_next,
@@ -16,6 +15,7 @@ from kraftfast.core.replication.follower import Follower
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.snapshots.begin_download import begin_download
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.warning import warn_of_cut
 from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch
 
@@ -121,7 +121,7 @@ def on_diverging(
     log = state.log
     offset = truncation_offset(state, diverging)
     if offset < max(state.uncuttable_offset(), log.start_offset):  # D23
-        refuse_cut(state, "wants this log cut to", offset)
+        warn_of_cut(state, "wants this log cut to", offset)
         retry_later(state, now_ms)
         return
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms

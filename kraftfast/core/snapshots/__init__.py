@@ -2,5 +2,5 @@
 
 ``own_snapshots`` notes those that this replica makes, ``on_fetch_snapshot`` sends slices of them,
 ``leases`` keeps what is being fetched. Elsewhere ``begin_download`` begins, ``download`` asks
-for slices, ``on_fetch_snapshot_response`` handles the answers, ``on_snapshot_written`` the rest.
+for slices, ``on_fetch_snapshot_response`` handles the answers, ``on_slice_written`` the rest.
 """

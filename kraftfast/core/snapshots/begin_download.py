@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.refusing import refuse_cut
 from kraftfast.core.replication.fetching import fetch_next, retry_later
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.snapshots.download import Download
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.warning import warn_of_cut
 from kraftfast.types import OffsetAndEpoch
 
 
@@ -22,7 +22,7 @@ def begin_download(
     known = snapshot_id in state.log.snapshots
     undoes = 0 <= snapshot_id.offset < state.uncuttable_offset()  # D23
     if undoes and not known:
-        refuse_cut(state, "wants this log replaced by a snapshot that ends at", snapshot_id.offset)
+        warn_of_cut(state, "wants this log replaced by a snapshot that ends at", snapshot_id.offset)
     later = snapshot_id.epoch > state.epoch
     if min(snapshot_id) < 0 or later or known or undoes:
         retry_later(state, now_ms)

@@ -79,7 +79,7 @@ def expire(leader: Leader, log_end_offset: int, now_ms: int) -> None:
     for key, lease in list(leader.leases.items()):
         progress = leader.find(key)
         caught_up = progress is not None and progress.last_caught_up_ms >= lease.renewed_ms
-        offset = read_offset(leader, key, lease)
+        offset = copied_end_offset(leader, key, lease)
         reads = offset > lease.snapshot_id.offset
         if reads:
             lease.note_read(log_end_offset - offset, now_ms)
@@ -90,15 +90,15 @@ def expire(leader: Leader, log_end_offset: int, now_ms: int) -> None:
 def leased_offset(leader: Leader) -> int:
     """Return the highest offset at which the log may begin while leases are held."""
     offsets = [
-        max(lease.snapshot_id.offset, read_offset(leader, key, lease))
+        max(lease.snapshot_id.offset, copied_end_offset(leader, key, lease))
         for key, lease in leader.leases.items()
     ]
     return min(offsets, default=NO_LEASE)
 
 
-def read_offset(leader: Leader, key: ReplicaKey, lease: Lease) -> int:
+def copied_end_offset(leader: Leader, key: ReplicaKey, lease: Lease) -> int:
     """Return up to where this replica has read the log since its last slice; -1: it has not."""
     progress = leader.find(key)
     if progress is None or progress.last_fetch_ms <= lease.renewed_ms:
         return -1
-    return progress.read_end_offset if progress.stream else progress.acknowledged_end_offset
+    return progress.copied_end_offset if progress.stream else progress.acknowledged_end_offset

@@ -7,8 +7,8 @@ are under way at once (``snapshot_slices_max``), so that they do not crowd out l
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.effects import AnswerSnapshot, Reply
-from kraftfast.core.events import RequestReceived, SnapshotAnswered
+from kraftfast.core.effects import AnswerSlice, Reply
+from kraftfast.core.events import RequestReceived, SliceAnswered
 from kraftfast.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.requests import top_level_error
@@ -73,11 +73,11 @@ def count_as_fetch(
 
 
 def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
-    """Have a slice sent; ``SnapshotAnswered`` makes room for the next."""
+    """Have a slice sent; ``SliceAnswered`` makes room for the next."""
     request = event.request
     state.slices_under_way += 1
     state.effects.append(
-        AnswerSnapshot(
+        AnswerSlice(
             event.source,
             state.snapshot_response(request, NONE),
             request.snapshot_id,
@@ -87,7 +87,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
     )
 
 
-def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: int) -> None:
+def on_slice_answered(state: ReplicaState, event: SliceAnswered, now_ms: int) -> None:
     """Send the next slice that waits, now that one has left; refuse what came too late."""
     assert state.slices_under_way > 0, "an answer that was not asked for"
     state.slices_under_way -= 1

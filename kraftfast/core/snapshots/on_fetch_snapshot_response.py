@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.core.effects import WriteSnapshot
+from kraftfast.core.effects import WriteSlice
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.replication.fetching import retry_later
 from kraftfast.core.responses import Outcome, learn_from
@@ -58,6 +58,4 @@ def write_slice(state: ReplicaState, download: Download, event: ResponseReceived
     download.size = response.size
     download.busy = True
     last = response.position + response.records_bytes == response.size
-    state.effects.append(
-        WriteSnapshot(event.payload, download.snapshot_id, download.position, last)
-    )
+    state.effects.append(WriteSlice(event.payload, download.snapshot_id, download.position, last))

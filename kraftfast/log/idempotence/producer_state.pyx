@@ -45,7 +45,7 @@ HEAD_BYTES_MAX = 4096
 PRODUCER_BYTES_MAX = 4096
 
 
-def check_state(bytes state not None):
+def check_producer_state(bytes state not None):
     """Raise CorruptBatch or UnsupportedVersion for a state that cannot be read."""
     decode_state(state)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from kraftfast.log.reading.served import check_batches, raise_damage
+from kraftfast.log.reading.served import check_stored_batches, raise_damage
 from kraftfast.log.scan import batch_from_timestamp, batch_of_max_timestamp
 from kraftfast.record.batch import BatchView, batch_at
 from kraftfast.record.shapes import CODEC_MASK
@@ -84,7 +84,7 @@ def checked_batch(log: Log, segment: Segment, position: int, offset: int) -> Bat
     if position < 0:
         raise_damage(log, segment, offset)
     batch = batch_at(segment.file.view(position, segment.position))
-    check_batches(log, segment, position, batch.size, offset)
+    check_stored_batches(log, segment, position, batch.size, offset)
     return batch
 
 

@@ -62,7 +62,7 @@ class Served:
 def raise_damage(log: Log, segment: Segment, offset: int) -> NoReturn:
     """Raise CorruptLog for a segment in which no batch holds an ``offset`` of it."""
     position, base_offset = segment.indexed_place(offset)  # all before it may be a gigabyte
-    check_batches(log, segment, position, segment.position - position, base_offset)
+    check_stored_batches(log, segment, position, segment.position - position, base_offset)
     path = segment.file.path
     raise CorruptLog(f"{path} is damaged: no batch holds offset {offset}", path, position, offset)
 
@@ -75,7 +75,7 @@ def sound_part(
     Raises CorruptLog if that is the first of all.
     """
     try:
-        end_offset = check_batches(log, segment, position, length, offset, verify_crc)
+        end_offset = check_stored_batches(log, segment, position, length, offset, verify_crc)
     except CorruptLog as error:
         if error.position == position:
             raise
@@ -83,7 +83,7 @@ def sound_part(
     return length, end_offset
 
 
-def check_batches(
+def check_stored_batches(
     log: Log,
     segment: Segment,
     position: int,

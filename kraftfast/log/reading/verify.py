@@ -33,7 +33,7 @@ from kraftfast.log.small_files.directory import (
     decode_partition_metadata,
 )
 from kraftfast.log.small_files.floor import NOTHING, read_floor
-from kraftfast.log.small_files.state_check import check_state
+from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.log.snapshots.newest_snapshot import clip, holds
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
@@ -227,7 +227,7 @@ def _check_state(
         state = quorum_state.decode(data, path)
         quorum_state.check_owner(data, path, directory.meta.directory_id)
     places = (end, recovery.last_epoch()), *recovery.places()
-    check_state(state, path, places, directory.meta.node_id)
+    check_quorum_state(state, path, places, directory.meta.node_id)
     return state
 
 

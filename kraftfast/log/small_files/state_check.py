@@ -13,7 +13,7 @@ from kraftfast.log.small_files.quorum_state import WAY_ON
 from kraftfast.types import OffsetAndEpoch, QuorumState
 
 
-def check_state(
+def check_quorum_state(
     state: QuorumState | None,
     path: str,
     places: Iterable[tuple[int, int] | None],

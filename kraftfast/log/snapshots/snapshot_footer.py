@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, ForeignDirectory, UnsupportedVersion
 from kraftfast.log.idempotence.producer_records import from_tags
-from kraftfast.log.idempotence.producer_state import check_state
+from kraftfast.log.idempotence.producer_state import check_producer_state
 from kraftfast.log.idempotence.producers import Producers
 from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.record.batch import batch_at
@@ -30,7 +30,7 @@ def producers_state(disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch) -> b
     path = snapshot_path(log_path, snapshot_id)
     state = from_tags(read_footer(disk, path).tags)
     try:
-        check_state(state)
+        check_producer_state(state)
     except CorruptBatch as error:
         raise CorruptLog(f"{path}: {error}", path) from None
     except UnsupportedVersion as error:

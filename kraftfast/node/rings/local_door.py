@@ -28,7 +28,7 @@ from kraftfast.link.hello import (
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.rings import local_request, questions
-from kraftfast.node.rings.intake import RingProducer
+from kraftfast.node.rings.ring_producers import RingProducer
 from kraftfast.node.rings.slots import TOO_FEW, Slots
 from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
@@ -55,14 +55,14 @@ class Watcher:
         self.sock, self.bell, self.pid = sock, bell, pid
 
 
-class Reader:
+class EventReader:
     """A process that reads the events of this replica; they are noted while it is there."""
 
     def __init__(self, sock: socket.socket, events: Events, pid: int) -> None:
         self.sock, self.events, self.pid = sock, events, pid
 
 
-class Stranger:
+class PendingConnection:
     """A connection that has not said what it is for, or not what it is for next (``kept``)."""
 
     def __init__(self, sock: socket.socket, until_ms: int, pid: int, kept: bool) -> None:
@@ -73,9 +73,9 @@ class LocalDoor:
     """The listening socket and every connection that it accepted."""
 
     # node, loop: whose. acceptor: the listener, None while closed.
-    # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
+    # pending: by descriptor, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
-    # readers: descriptor -> Reader.
+    # readers: descriptor -> EventReader.
     # asking: socket of a question that is not answered yet -> (its kind, process id).
     # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
@@ -85,11 +85,11 @@ class LocalDoor:
         self.node, self.loop, self.local = node, loop, node.host.local
         self.path = os.path.join(node.config.directory, SOCKET_NAME)
         self.acceptor: Acceptor | None = None
-        self.strangers: dict[int, Stranger] = {}
+        self.pending: dict[int, PendingConnection] = {}
         self.slots = Slots()
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
-        self.readers: dict[int, Reader] = {}
+        self.readers: dict[int, EventReader] = {}
         self.asking: dict[socket.socket, tuple[str, int]] = {}
         self.keeping: set[socket.socket] = set()
         self.asked_until: dict[socket.socket, int] = {}
@@ -112,48 +112,48 @@ class LocalDoor:
         except PeerGone:
             sock.close()
             return
-        self._await_words(sock, pid, HANDSHAKE_MS_MAX)
+        self._await_hello(sock, pid, HANDSHAKE_MS_MAX)
 
-    def _await_words(self, sock: socket.socket, pid: int, ms: int, kept: bool = False) -> None:
+    def _await_hello(self, sock: socket.socket, pid: int, ms: int, kept: bool = False) -> None:
         """Wait until the other side says what the connection is for."""
-        if self.slots.refusal("stranger", pid):
-            self._drop_stranger(self._oldest_of_the_largest_crowd())
+        if self.slots.refusal("pending", pid):
+            self._drop_pending(self._oldest_of_the_largest_share())
         fd = sock.fileno()
-        self.slots.take("stranger", pid)
-        self.strangers[fd] = Stranger(sock, self.node.now_ms() + ms, pid, kept)
-        self.loop.watch(fd, select.EPOLLIN, lambda _events: self._introduced(fd))
+        self.slots.take("pending", pid)
+        self.pending[fd] = PendingConnection(sock, self.node.now_ms() + ms, pid, kept)
+        self.loop.watch(fd, select.EPOLLIN, lambda _events: self._on_hello(fd))
 
-    def _oldest_of_the_largest_crowd(self) -> int:
-        """Return the stranger that goes for another: a crowd must lock out only itself."""
+    def _oldest_of_the_largest_share(self) -> int:
+        """Return the oldest of the process that has most of them: it must not lock out others."""
         shares = self.slots.shares
-        return max(self.strangers, key=lambda fd: shares["stranger", self.strangers[fd].pid])
+        return max(self.pending, key=lambda fd: shares["pending", self.pending[fd].pid])
 
-    def _forget_stranger(self, fd: int) -> Stranger:
-        stranger = self.strangers.pop(fd)
+    def _forget_pending(self, fd: int) -> PendingConnection:
+        pending = self.pending.pop(fd)
         self.loop.unwatch(fd)
-        self.slots.give("stranger", stranger.pid)
-        return stranger
+        self.slots.give("pending", pending.pid)
+        return pending
 
-    def _drop_stranger(self, fd: int) -> None:
-        self._forget_stranger(fd).sock.close()
+    def _drop_pending(self, fd: int) -> None:
+        self._forget_pending(fd).sock.close()
 
-    def _introduced(self, fd: int) -> None:
-        stranger = self._forget_stranger(fd)
-        sock = stranger.sock
+    def _on_hello(self, fd: int) -> None:
+        pending = self._forget_pending(fd)
+        sock = pending.sock
         try:
             data, fds = self.local.receive(sock, HELLO_BYTES_MAX)
-            if stranger.kept and not data:
+            if pending.kept and not data:
                 close_all(fds, self.local)  # an empty message may carry some
                 sock.close()  # nothing more is asked
                 return
-            self._let_in(sock, data, fds, stranger.pid)
+            self._dispatch(sock, data, fds, pending.pid)
         except Exception as error:
-            if stranger.kept and isinstance(error, ConnectionResetError):
+            if pending.kept and isinstance(error, ConnectionResetError):
                 sock.close()  # nothing more is asked, and the last answer was not waited for
                 return
             self.node.failures.end(error, "a local connection", sock.close)
 
-    def _let_in(self, sock: socket.socket, data: bytes, fds: list[int], pid: int) -> None:
+    def _dispatch(self, sock: socket.socket, data: bytes, fds: list[int], pid: int) -> None:
         """Dispatch by what the connection is for. The handler owns ``fds``, also on error."""
         try:
             hello = decode_hello(data)
@@ -182,7 +182,7 @@ class LocalDoor:
                 self.loop.ring_peers.poked(hello)
                 sock.close()
             else:
-                self._ask(sock, hello, pid)
+                self._answer_question(sock, hello, pid)
 
     def _refusal(self, hello: Hello, pid: int, fd_max: int) -> str:
         """Return why a connection is not let in, "" if it is."""
@@ -219,7 +219,7 @@ class LocalDoor:
             return
         link = accept_rings(sock, node.doorbell, hello, fds, answer, self.local)
         producer = RingProducer(link)
-        node.intake.add(producer, node.idle)
+        node.ring_producers.add(producer, node.idle)
         fd = sock.fileno()
         self.producers[fd] = producer
         self.slots.take("producer", link.pid)
@@ -233,7 +233,7 @@ class LocalDoor:
         self.slots.give("producer", producer.link.pid)
         self.loop.unwatch(fd)
         self.loop.unwatch(producer.link.pidfd)
-        self.node.intake.remove(producer, self.node.idle)
+        self.node.ring_producers.remove(producer, self.node.idle)
         producer.close()
 
     # --- watchers ---------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class LocalDoor:
             raise
         self.slots.take("events", pid)
         fd = sock.fileno()
-        self.readers[fd] = Reader(sock, events, pid)
+        self.readers[fd] = EventReader(sock, events, pid)
         hung_up = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(fd, hung_up, lambda _events: self._drop_reader(fd))
 
@@ -296,10 +296,10 @@ class LocalDoor:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def _ask(self, sock: socket.socket, question: Hello, pid: int) -> None:
+    def _answer_question(self, sock: socket.socket, question: Hello, pid: int) -> None:
         """Answer one question with one message; hang up, unless it says that another may come."""
         if question.kind == "request":
-            self._asks(sock, question.kind, pid)
+            self._count_question(sock, question.kind, pid)
             if question.again:
                 self.keeping.add(sock)
             self.asked_until[sock] = self.node.now_ms() + ASKED_MS_MAX
@@ -316,7 +316,7 @@ class LocalDoor:
         finally:
             sock.close()
 
-    def _asks(self, sock: socket.socket, kind: str, pid: int) -> None:
+    def _count_question(self, sock: socket.socket, kind: str, pid: int) -> None:
         self.asking[sock] = kind, pid
         self.slots.take(kind, pid)
 
@@ -331,13 +331,13 @@ class LocalDoor:
             return
         self.slots.give(*asked)
         if kept and well and self.acceptor is not None:
-            self._await_words(sock, asked[1], KEPT_MS_MAX, True)
+            self._await_hello(sock, asked[1], KEPT_MS_MAX, True)
         else:
             sock.close()
 
     def _query(self, sock: socket.socket, question: Hello, fds: list[int], pid: int) -> None:
         """Pass a question to the state machine; its thread answers. Takes over ``fds``."""
-        self._asks(sock, question.kind, pid)
+        self._count_question(sock, question.kind, pid)
         try:
             args = questions.arguments(question, fds, self.local)
         except BaseException:
@@ -355,12 +355,12 @@ class LocalDoor:
         """Close connections that did not say in time what they are for, and dismissed producers."""
         if self.acceptor is not None:
             self.acceptor.tend(now_ms)
-        for fd, stranger in list(self.strangers.items()):
-            if now_ms >= stranger.until_ms:
-                self._drop_stranger(fd)
+        for fd, pending in list(self.pending.items()):
+            if now_ms >= pending.until_ms:
+                self._drop_pending(fd)
         while self.asked_until and now_ms >= next(iter(self.asked_until.values())):
             self._answered(next(iter(self.asked_until)), False)
-        for producer in self.node.intake.dismissed():
+        for producer in self.node.ring_producers.dismissed():
             if producer.cut_off is not None:
                 self.node.tell("producer_dropped", pid=producer.link.pid, why=producer.cut_off)
             self.drop_producer(producer.link.sock.fileno())
@@ -371,7 +371,7 @@ class LocalDoor:
             default = min(default, self.acceptor.due_ms(default))
         if self.asked_until:
             default = min(default, next(iter(self.asked_until.values())))
-        return min((each.until_ms for each in self.strangers.values()), default=default)
+        return min((each.until_ms for each in self.pending.values()), default=default)
 
     def close(self) -> None:
         """Stop listening, and close every connection."""
@@ -386,7 +386,7 @@ class LocalDoor:
             self._drop_watcher(fd)
         for fd in list(self.readers):
             self._drop_reader(fd)
-        for fd in list(self.strangers):
-            self._drop_stranger(fd)
+        for fd in list(self.pending):
+            self._drop_pending(fd)
         for sock in list(self.asking):
             self._answered(sock, False)

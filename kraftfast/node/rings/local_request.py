@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.errors import MalformedFrame, UnsupportedVersion
-from kraftfast.node.tcp import admin_plane
+from kraftfast.node.requests import admin_requests
 from kraftfast.node.translation import translate
 from kraftfast.node.translation import translate_membership as membership
 from kraftfast.wire import frame
@@ -80,7 +80,7 @@ def take(
     done: Callable[[socket.socket, bool], None],
     repeated: Repeated,
 ) -> None:
-    """Hand a request (a frame without its length, in base64) to the plane that answers it.
+    """Hand a request (a frame without its length, in base64) to what answers it.
 
     ``repeated``: what was last said at this door.
 
@@ -96,5 +96,5 @@ def take(
     request = LocalRequest(node, sock, header, done, repeated)
     if decode is not None:
         node.step(ev.RequestReceived(request, decode(message, node.partition)))
-    elif not admin_plane.take(node, request, message):
+    elif not admin_requests.take(node, request, message):
         raise UnsupportedVersion(f"API {header.api_key} is not for this door")

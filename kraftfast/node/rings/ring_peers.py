@@ -17,7 +17,7 @@ from kraftfast.errors import PeerGone, UnsupportedVersion
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
 from kraftfast.link.unix_socket import is_refused
-from kraftfast.node.rings.local_peer import LocalPeer
+from kraftfast.node.rings.ring_peer import RingPeer
 from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ KRAFT_VERSIONS = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 
 
 class RingPeers:
-    """All replicas on this host, each a ``LocalPeer``: those named at its start, and those that
+    """All replicas on this host, each a ``RingPeer``: those named at its start, and those that
     report themselves later, which must be processes of the same user and cluster."""
 
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer,
@@ -41,7 +41,7 @@ class RingPeers:
     # dying: peer id -> pidfd of a process that closed its link and still lives.
     # local: processes of this host.
 
-    def __init__(self, node: Node, loop: Loop, peer_type: type[LocalPeer] = LocalPeer) -> None:
+    def __init__(self, node: Node, loop: Loop, peer_type: type[RingPeer] = RingPeer) -> None:
         self.node, self.loop, self.local, self.peer_type = node, loop, node.host.local, peer_type
         config = node.config
         self.directories = {
@@ -49,7 +49,7 @@ class RingPeers:
             for voter in (*config.voters, *config.neighbours)
             if voter.directory and voter.id != config.node_id
         }
-        self.peers: list[LocalPeer] = []
+        self.peers: list[RingPeer] = []
         self.offers: dict[int, tuple[RingOffer, int]] = {}
         self.retry: dict[int, list[int]] = {
             id: [0, RETRY_MS_MIN] for id in self.directories if id > config.node_id
@@ -124,7 +124,7 @@ class RingPeers:
         self.due_ms = min(due, default=-1)
 
     def _has_rings(self, peer_id: int) -> bool:
-        return isinstance(self.node.links.get(peer_id), LocalPeer)
+        return isinstance(self.node.links.get(peer_id), RingPeer)
 
     def _offer(self, peer_id: int, now_ms: int) -> None:
         try:
@@ -219,7 +219,7 @@ class RingPeers:
             self.node.sockets.peers.drop(peer_id)  # a ring is the better way
         former = self.node.links.get(peer_id)
         if former is not None:
-            assert isinstance(former, LocalPeer), "a socket to it was dropped"
+            assert isinstance(former, RingPeer), "a socket to it was dropped"
             self._detach(former)
         self._forget_dying(peer_id)
         key = ReplicaKey(peer_id, uuid_from_text(link.hello.directory_id))
@@ -232,7 +232,7 @@ class RingPeers:
         self.loop.watch(link.pidfd, select.EPOLLIN, lambda _: self._process_ended(peer))
         self.node.step(ev.LinkUp(peer_id, True, True, key.directory_id))
 
-    def _hung_up(self, peer: LocalPeer) -> None:
+    def _hung_up(self, peer: RingPeer) -> None:
         """Drop the link whose socket was closed; the process is ending, or it dropped the link."""
         pidfd = self._kept_pidfd(peer.link)
         self._detach(peer)
@@ -263,11 +263,11 @@ class RingPeers:
             self.loop.unwatch(pidfd)
             self.local.close(pidfd)
 
-    def _process_ended(self, peer: LocalPeer) -> None:
+    def _process_ended(self, peer: RingPeer) -> None:
         self._detach(peer)
         self.node.step(ev.PeerEnded(peer.id))
 
-    def _detach(self, peer: LocalPeer) -> None:
+    def _detach(self, peer: RingPeer) -> None:
         self.peers.remove(peer)
         del self.node.links[peer.id]
         if self.node.stalled is not None and self.node.stalled.payload is peer:

@@ -11,8 +11,8 @@ from collections import Counter
 
 from kraftfast.link.host import descriptors
 
-SLOTS = {"stranger": 128, "producer": 512, "watch": 512, "request": 128, "query": 128, "events": 8}
-"""The most connections of each kind (I25). A stranger has not said its kind yet."""
+SLOTS = {"pending": 128, "producer": 512, "watch": 512, "request": 128, "query": 128, "events": 8}
+"""The most connections of each kind (I25). A pending one has not said its kind yet."""
 DESCRIPTORS_KEPT = 512
 """File descriptors that the connections of one door, local or TCP, must leave to all else."""
 DESCRIPTORS_A_SLOT = 4

@@ -25,7 +25,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log import log_start  # type: ignore[attr-defined]
 from kraftfast.log.idempotence.producer_records import from_tags, to_tags
-from kraftfast.log.idempotence.producer_state import check_state
+from kraftfast.log.idempotence.producer_state import check_producer_state
 from kraftfast.log.snapshots import snapshot_files
 from kraftfast.log.snapshots.snapshot_files import (
     BOOTSTRAP,
@@ -120,7 +120,7 @@ class DownloadFile:
         with SnapshotReader(self._disk, self.file.path, self.snapshot_id) as reader:
             reader.check()
             assert reader.footer is not None
-            check_state(from_tags(reader.footer.tags))
+            check_producer_state(from_tags(reader.footer.tags))
             self.history = filed(self.snapshot_id, reader.controls)
             if self._trim_refusal and is_trim(reader.header):
                 raise StorageError(f"it {self._trim_refusal}")
@@ -161,15 +161,15 @@ class Snapshots:
     def handlers(self) -> dict[type, Callable[[Any], None]]:
         """Return what carries out which effect."""
         return {
-            fx.AnswerSnapshot: self.answer,
-            fx.WriteSnapshot: self.write,
+            fx.AnswerSlice: self.answer,
+            fx.WriteSlice: self.write,
             fx.InstallSnapshot: self.install,
             fx.DeleteBefore: self.delete_before,
         }
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def answer(self, effect: fx.AnswerSnapshot) -> None:
+    def answer(self, effect: fx.AnswerSlice) -> None:
         """Read a slice beside the loop, and send it.
 
         A replica that begins again may have refused what it was sent (L5): all is checked then.
@@ -230,7 +230,7 @@ class Snapshots:
         if reading is not None:
             reading[1].close()
 
-    def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | Exception | None) -> None:
+    def _send(self, effect: fx.AnswerSlice, found: tuple[int, bytes] | Exception | None) -> None:
         response = effect.response
         data = b""
         if isinstance(found, Exception) and self._sent == effect.snapshot_id:  # not deleted since
@@ -246,7 +246,7 @@ class Snapshots:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send what found no room before, and make room for the next slices (throttled by that)."""
+        """Send the slices that had no room; report each that left: the core sends the next then."""
         now_ms = self.node.now_ms()
         unsent, self._unsent = self._unsent, []
         for source, answer, until_ms in unsent:
@@ -265,7 +265,7 @@ class Snapshots:
             if session is not None and not session.has_sent(source) and now_ms < until_ms:
                 self._leaving.append((source, session, until_ms))
             else:
-                self.node.queue(ev.SnapshotAnswered())
+                self.node.queue(ev.SliceAnswered())
         self.node.run_events()
 
     @property
@@ -280,7 +280,7 @@ class Snapshots:
 
     # --- fetching ---------------------------------------------------------------------------------
 
-    def write(self, effect: fx.WriteSnapshot) -> None:
+    def write(self, effect: fx.WriteSlice) -> None:
         """Have a slice written; the last one also has the whole checked."""
         data = slice_of(effect.payload)
         if effect.position == 0 or self.download is None:
@@ -298,7 +298,7 @@ class Snapshots:
         )
 
     def _written(
-        self, download: DownloadFile, effect: fx.WriteSnapshot, size: int, refusal: str
+        self, download: DownloadFile, effect: fx.WriteSlice, size: int, refusal: str
     ) -> None:
         if self.download is not download:
             return  # of a role that is over
@@ -307,7 +307,7 @@ class Snapshots:
             self.node.log.nursery.make_way_for(download.error)  # L5: it is fetched again
             self._drop_download()
         end = effect.position + size
-        self.node.step(ev.SnapshotWritten(effect.snapshot_id, end, bool(refusal)))
+        self.node.step(ev.SliceWritten(effect.snapshot_id, end, bool(refusal)))
 
     def _tell(self, event: str, snapshot_id: OffsetAndEpoch, **more: object) -> None:
         offset, epoch = snapshot_id
@@ -324,7 +324,7 @@ class Snapshots:
         kept = [effect.snapshot_id, BOOTSTRAP]
         try:
             name_part(self.disk, download.file.path, self.log_path, effect.snapshot_id)
-            log_start.begin_at(node.log, effect.snapshot_id)
+            log_start.install_snapshot(node.log, effect.snapshot_id)
         except FlushFailed:
             raise  # D9
         except StorageError as error:

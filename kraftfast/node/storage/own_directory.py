@@ -15,7 +15,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.recovery import Recovered
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.log.small_files.state_check import check_state
+from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.storage.voter_records import voter_history
 from kraftfast.types import OffsetAndEpoch, QuorumState, Uuid
@@ -84,7 +84,7 @@ def stored_state(
         stored = quorum_state.decode(disk.read_file(path), path)
     end = log.end_offset, log.last_epoch
     places = end, floor, log.durable_end, opened.phantom_tail
-    check_state(stored, path, places, directory.meta.node_id)
+    check_quorum_state(stored, path, places, directory.meta.node_id)
     return stored
 
 

@@ -14,7 +14,7 @@ from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import LogOptions, MetaProperties, ReplicaDirectory
-from kraftfast.log.small_files.state_check import check_state
+from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.storage.voter_records import controls_of, history_of
 from kraftfast.types import OffsetAndEpoch, QuorumState
@@ -108,7 +108,7 @@ def _quorum_state(
         quorum_state.check_owner(data, path, directory.meta.directory_id)
     state = found or QuorumState()
     try:
-        check_state(found, path, (end, *recovery.places()), directory.meta.node_id)
+        check_quorum_state(found, path, (end, *recovery.places()), directory.meta.node_id)
     except StorageError as error:
         return state, error, ids
     return state, None, ids

@@ -1,1 +1,1 @@
-"""Peers and clients of other hosts: connections, sessions, and what each Kafka request does."""
+"""Peers and clients of other hosts: connections, sessions, Produce and Fetch of consumers."""

@@ -36,9 +36,9 @@ from kraftfast import limits
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.errors import CorruptLog, ErrorCode
 from kraftfast.node.failures import contained
+from kraftfast.node.requests.describe_requests import leader_of
 from kraftfast.node.tcp.list_offsets import ListOffsets
 from kraftfast.node.tcp.partition_leader import ANSWER_BYTES_MAX, PartitionLeader
-from kraftfast.node.tcp.quorum_plane import leader_of
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import messages as wire
@@ -90,7 +90,7 @@ class Consumers:
 
     # --- Fetch ------------------------------------------------------------------------------------
 
-    def asks(self, message: PartitionFetch | wire.FetchRequest, version: int) -> bool:
+    def is_from_consumer(self, message: PartitionFetch | wire.FetchRequest, version: int) -> bool:
         """Return whether a Fetch comes from a consumer.
 
         A replica without an id sends both epochs and no bound for the partition; a consumer that

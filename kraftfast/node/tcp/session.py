@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kraftfast.wire.primitives import Buffer
     from kraftfast.wire.schema import Message
 
-REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 ANSWERED_BYTES_A_TURN = 64 * 1024
@@ -203,7 +202,7 @@ class Session:
                     answered_bytes += ANSWERED_BYTES_MIN + len(data)
                 took_turn = answered_bytes >= ANSWERED_BYTES_A_TURN
                 if self.closed or took_turn or self._is_full():
-                    self.paused = True  # the kernel does not tell again of what was read already
+                    self.paused = True  # what was read already: epoll reports it no more
                     break
         except Exception as error:
             self.fail(error)
@@ -235,7 +234,7 @@ class Session:
         """
         return (
             self.fetches > 0
-            or len(self.asked) >= REQUESTS_MAX
+            or len(self.asked) >= limits.REQUESTS_OF_A_CONNECTION
             or self.asked_bytes >= BYTES_MAX
             or self.framed.queued_bytes >= ANSWER_BYTES_MAX
             or not self.door.may_read(self)
@@ -251,7 +250,7 @@ class Session:
         if self.paused and not full:
             if self.frame_ms >= 0:
                 self.frame_ms = self.began_ms = self.door.node.now_ms()
-            self.door.resume(self)  # epoll tells of no bytes that were read already
+            self.door.resume(self)  # what was read already: epoll reports it no more
         self.paused = full
         events = (0 if full else select.EPOLLIN) | (select.EPOLLOUT if self.framed.queued else 0)
         if events != self._events:

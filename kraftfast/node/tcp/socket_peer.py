@@ -191,7 +191,7 @@ class SocketPeer:
         vote = self.versions.get(ApiKey.VOTE)
         pre_vote = vote is not None and vote.last >= VOTE_PRE_VOTE_VERSION
         held, self.held = self.held, []
-        self._tell(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
+        self._queue_event(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
         self.node.run_events()
         for correlation, request in held:
             if not self.ready or not self._send(correlation, request):
@@ -237,11 +237,11 @@ class SocketPeer:
             self._ended_early()
             return
         self._drop()
-        self._tell(ev.LinkDown(self.id))
+        self._queue_event(ev.LinkDown(self.id))
         self._connect(probing=True)
         self.node.run_events()
 
-    def _tell(self, event: ev.Event) -> None:
+    def _queue_event(self, event: ev.Event) -> None:
         """Queue an event of this connection for the core."""
         self.node.queue(event)
 
@@ -272,7 +272,7 @@ class SocketPeer:
         if not probing:
             self.turn += 1
         elif self.id >= 0:
-            self._tell(ev.PeerEnded(self.id))
+            self._queue_event(ev.PeerEnded(self.id))
         self._fail_held()
         self.node.run_events()
 
@@ -310,7 +310,7 @@ class SocketPeer:
             self._missed("no answer")
             self.retry_at_ms = now_ms + self.pause_ms
         elif self.waiting and now_ms - self.asked_ms >= SILENCE_MS_MAX:
-            self._tell(ev.LinkDown(self.id))
+            self._queue_event(ev.LinkDown(self.id))
         else:
             return
         self._drop()
@@ -323,7 +323,7 @@ class SideChannel(SocketPeer):
     A replica answers the requests of one connection in their order, and a Fetch is answered late.
     """
 
-    def _tell(self, event: ev.Event) -> None:
+    def _queue_event(self, event: ev.Event) -> None:
         """Tell the core nothing: it knows of the main connection alone."""
 
     def _missed(self, why: str) -> None:

@@ -11,13 +11,13 @@ from kraftfast.core import events as ev
 from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
 from kraftfast.node.acceptor import Acceptor, OtherSide
+from kraftfast.node.requests import admin_requests
+from kraftfast.node.requests.describe_requests import metadata
 from kraftfast.node.rings.slots import TOO_FEW, for_clients
-from kraftfast.node.tcp import admin_plane
 from kraftfast.node.tcp.consumers import Consumers
-from kraftfast.node.tcp.data_plane import DataPlane
-from kraftfast.node.tcp.quorum_plane import metadata
 from kraftfast.node.tcp.session import Session, SessionRequest
 from kraftfast.node.tcp.socket_peers import SocketPeers
+from kraftfast.node.tcp.socket_producers import SocketProducers
 from kraftfast.node.translation import translate
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.notation import Versions
@@ -90,7 +90,7 @@ class Sockets:
         self.exempt: Session | None = None
         self.resumable: dict[Session, None] = {}
         self.peers = SocketPeers(node, loop)
-        self.data = DataPlane(node)
+        self.data = SocketProducers(node)
         self.consumers = Consumers(node)
         self._swept_ms = 0
         self._first = False
@@ -202,7 +202,7 @@ class Sockets:
 
     def fetch(self, request: SessionRequest, message: PartitionFetch | FetchRequest) -> None:
         """Pass on a Fetch: a replica's to the core, a consumer's to what serves consumers."""
-        if self.consumers.asks(message, request.version):
+        if self.consumers.is_from_consumer(message, request.version):
             self.consumers.fetch(request, message)
             return
         decoded = translate.fetch_from_wire(message, self.node.partition)
@@ -221,7 +221,7 @@ class Sockets:
             self.consumers.offsets.ask(request, message)
         elif api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
             request.respond(self.consumers.end_offsets_for_epochs(message))
-        elif not admin_plane.take(self.node, request, message) and request.session is not None:
+        elif not admin_requests.take(self.node, request, message) and request.session is not None:
             self.node.tell("request_refused", host=request.session.host, api_key=int(api_key))
             request.session.close()
 
@@ -253,11 +253,11 @@ class Sockets:
 
     def refuse_appends(self, error: ErrorCode, leader_id: int) -> None:
         """Refuse what is queued: nothing of it was appended."""
-        self.data.refuse(error, leader_id)
+        self.data.refuse(error)
 
     def left_leadership(self, leader_id: int) -> None:
         """Answer what waits for its commit: its outcome is unknown; consumers go elsewhere."""
-        self.data.left_leadership(leader_id)
+        self.data.left_leadership()
         self.consumers.left_leadership()
 
     def commit(self, offset: int) -> None:

@@ -345,7 +345,7 @@ def read_answer(process: Process, effect: AnswerFetch) -> bytes | None:
     if effect.read_offset < 0:
         return None
     bound = min(effect.max_bytes, process.settings.fetch_max_bytes)
-    found = process.log.locate(effect.read_offset, bound, effect.read_end_offset)
+    found = process.log.locate(effect.read_offset, bound, effect.end_offset_max)
     if found is None:
         return None
     segment, position, length = found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.errors import ErrorCode
-from kraftfast.node.tcp.producer_ids import Asked, Granted
+from kraftfast.node.requests.producer_ids import Asked, Granted
 from kraftfast.record import pure
 from kraftfast.sim.clients.idempotent import PENDING_MAX, Attempt, Batch, IdempotentProducer
 from kraftfast.sim.require import require

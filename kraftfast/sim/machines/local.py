@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kraftfast.errors import CannotListen, MalformedFrame, PeerGone
-from kraftfast.node.rings.local_peer import LocalPeer
-from kraftfast.node.rings.ring_peer import ANSWER_HEAD_BYTES
+from kraftfast.node.rings.ring_fetch import ANSWER_HEAD_BYTES
+from kraftfast.node.rings.ring_peer import RingPeer
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.sim.machines.files import File, Files
 
@@ -378,7 +378,7 @@ class SimLocal:
             self._files.by_fd[fd].close()
 
 
-class SimLocalPeer(LocalPeer):
+class SimLocalPeer(RingPeer):
     """A replica on this host that may be cut off, and whose records may change on their way."""
 
     node: Process

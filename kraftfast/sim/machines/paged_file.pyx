@@ -407,7 +407,7 @@ def is_plain(batch) -> bool:
 
 
 def append_batch(Log log, batch, int32_t epoch, bint unseen=False) -> bool:
-    """Append a producer's batch as the intake does; False: no room yet, or ``log.fault``."""
+    """Append a producer's batch as a leader does; False: no room yet, or ``log.fault``."""
     cdef Hold held = hold(batch)
     return log.append_batch(held.data, held.size, epoch, False, unseen) == 1
 
@@ -416,7 +416,7 @@ def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t leng
                    int32_t epoch_max, uint64_t generation) -> int:
     """Copy batches out of another replica's mapped segment (D20); return the bytes taken.
 
-    Tests alone call it: replicas copy in ``node/rings/ring_peer.pyx``.
+    Tests alone call it: replicas copy in ``node/rings/ring_fetch.pyx``.
     """
     cdef const uint8_t *page = NULL
     if source.base == NULL or position + length > source.size:

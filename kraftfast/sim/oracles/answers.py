@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.node.rings.local_peer import LocalPeer, RingRequest
+from kraftfast.node.rings.ring_peer import RingPeer, RingRequest
 from kraftfast.node.tcp.session import SessionRequest
 from kraftfast.sim.require import require
 from kraftfast.wire.messages import ApiKey
@@ -34,7 +34,7 @@ class Answers:
 
     def asked(self, event: ev.Event) -> None:
         """Note what the core is asked. A Fetch of a stream is answered as often as it likes."""
-        if isinstance(event, ASKS) and not isinstance(event.source, LocalPeer):
+        if isinstance(event, ASKS) and not isinstance(event.source, RingPeer):
             what = event.request if type(event) is ev.RequestReceived else event
             until_ms = self.process.now_ms() + self._patience_ms(what) + TURN_MS
             self._asked[id(event.source)] = event.source, what, until_ms

@@ -138,7 +138,7 @@ class WatchedProcess(Process):
         self.world.oracle.response_leaves(self, None, effect.response)
         super()._answer_fetch(effect)
 
-    def _answers(self, effect: fx.AnswerSnapshot | fx.AnswerReadBarrier) -> None:
+    def _answers(self, effect: fx.AnswerSlice | fx.AnswerReadBarrier) -> None:
         self.answers.answered(effect.source)
         self._go_on_with(effect)
 
@@ -236,7 +236,7 @@ class WatchedProcess(Process):
         self._go_on_with(effect)
 
     WATCHES: dict[type, Callable[[Any, Any], None]] = {
-        fx.AnswerSnapshot: _answers,
+        fx.AnswerSlice: _answers,
         fx.AnswerReadBarrier: _answers,
         fx.InstallSnapshot: _install,
         fx.DeleteBefore: _delete_before,

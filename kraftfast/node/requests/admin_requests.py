@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.node.tcp.quorum_plane import (
+from kraftfast.node.requests.describe_requests import (
     describe_cluster,
     describe_quorum,
     find_coordinator,
@@ -37,7 +37,7 @@ NOT_OURS = "This server does not host this topic-partition."
 
 
 def take(node: Node, request: AskingOperator, message: WireMessage) -> bool:
-    """Answer an operator's request, now or later; False if another plane must answer it."""
+    """Answer an operator's request, now or later; False for what is none."""
     handle = _HANDLERS.get(request.api_key)
     if handle is None:
         return False

@@ -10,7 +10,7 @@ import pytest
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.node.tcp import admin_plane
+from kraftfast.node.requests import admin_requests
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, VoterSet
 from kraftfast.wire import messages as wire
@@ -34,7 +34,7 @@ class Asked:
 
 
 class Node:
-    """What the plane needs of one; ``events``: what the core was handed."""
+    """What is needed of one; ``events``: what the core was handed."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -51,7 +51,7 @@ class Node:
 def ask(message: Any) -> tuple[list[Any], Asked]:
     """(what the core was handed, the request)"""
     node, asked = Node(), Asked(message)
-    assert admin_plane.take(node, asked, message)
+    assert admin_requests.take(node, asked, message)
     return node.events, asked
 
 
@@ -124,4 +124,4 @@ def test_transfers_and_barriers() -> None:
 
 def test_other_apis_are_for_somebody_else() -> None:
     asked = Asked(wire.MetadataRequest())
-    assert not admin_plane.take(Node(), asked, wire.MetadataRequest())
+    assert not admin_requests.take(Node(), asked, wire.MetadataRequest())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kraftfast.core.effects import AdvanceHighWatermark, InstallSnapshot
-from kraftfast.core.events import SnapshotInstalled, SnapshotWritten
+from kraftfast.core.events import SliceWritten, SnapshotInstalled
 from kraftfast.core.membership.on_controls import adopt
 from kraftfast.core.replication.fetching import fetch_next, retry_later
 from kraftfast.core.snapshots.begin_download import drop_download, put_off
 from kraftfast.core.state import ReplicaState
 
 
-def on_snapshot_written(state: ReplicaState, event: SnapshotWritten, now_ms: int) -> None:
+def on_slice_written(state: ReplicaState, event: SliceWritten, now_ms: int) -> None:
     """Ask for the slice behind one that is written, or put the whole in place of the log."""
     follower = state.follower
     download = None if follower is None else follower.download

@@ -33,7 +33,7 @@ from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
 from kraftfast.log.idempotence.producer_records import ProducerName, name_batch
 from kraftfast.log.small_files.id_ranges import NUMBER_LAST, leader_id
-from kraftfast.node.tcp.ids_of_leader import IdsOfLeader
+from kraftfast.node.requests.ids_of_leader import IdsOfLeader
 from kraftfast.wire import messages as wire
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Another replica on this host: Fetch traffic over rings, both ways. The base class of `LocalPeer`.
+"""Another replica on this host: Fetch traffic over rings, both ways. The base class of `RingPeer`.
 
 On the leader's side it answers with a reference into one of the leader's segments, or with the
 bytes themselves where they are few or the follower could not map the segment: in parts, one for
@@ -47,7 +47,6 @@ cdef enum:
 
 INLINE_MAX, ANSWER_HEAD_BYTES = INLINE_BYTES_MAX, sizeof(AnswerMessage)
 KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
-KIND_FAULT = -1
 cdef object NO_ERROR = ErrorCode.NONE
 
 cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
@@ -105,7 +104,7 @@ cdef void note_copy(Stats stats, int64_t base, int64_t end, uint64_t sent_ns,
     kf_events_note(stats.events, E_COPY, base, records, began_ns, kf_now_ns())
 
 
-cdef class RingPeer:
+cdef class RingFetch:
     """A replica at the other end of two rings.
 
     ``key``: its replica key. ``log_path``: where its segments are, to be mapped. ``broken``: why
@@ -119,7 +118,7 @@ cdef class RingPeer:
         self.inbox, self.out = link.inbox, link.out
         self.bytes_max = min(ANSWER_BYTES_MAX, self.out.payload_max - sizeof(AnswerMessage))
         self.cluster_id = link.hello.cluster_id
-        self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
+        self.endpoints = tuple([Endpoint(*each) for each in link.hello.endpoints])
         self.kraft_versions = link.hello.kraft_versions or ()
         self.maps = {}
         self.offset = self.fresh_offset = -1
@@ -133,7 +132,7 @@ cdef class RingPeer:
     # --- messages -------------------------------------------------------------------------------
 
     cpdef int peek(self):
-        """Return the kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
+        """Return the kind of the next message, 0 if there is none, -1 (and ``broken``)."""
         cdef RingMessage *m = &self.inbox.message
         cdef uint32_t checked
         cdef int found = kf_ring_peek(self.inbox.ring, m)
@@ -195,7 +194,7 @@ cdef class RingPeer:
             return False
         memset(&m, 0, sizeof(m))
         m.stream, m.epoch = request.stream, request.epoch
-        m.fetch_offset, m.read_offset = request.fetch_offset, request.read_offset
+        m.fetch_offset, m.read_offset = request.fetch_offset, request.copied_end_offset
         m.high_watermark, m.last_fetched_epoch = request.high_watermark, request.last_fetched_epoch
         m.max_wait_ms, m.max_bytes = request.max_wait_ms, request.max_bytes
         m.flags = FETCH_OPENS if request.opens else 0
@@ -351,7 +350,7 @@ cdef class RingPeer:
             max_bytes=max(m.max_bytes, 0),
             stream=m.stream,
             opens=bool(m.flags & FETCH_OPENS),
-            read_offset=m.read_offset,
+            copied_end_offset=m.read_offset,
             in_memory=bool(m.flags & FETCH_IN_MEMORY),
             cluster_id=self.cluster_id,
             observer_endpoints=self.endpoints if m.flags & FETCH_OPENS else (),

@@ -18,7 +18,7 @@ def warn(state: ReplicaState, text: str) -> None:
         state.effects.append(Warn(text))
 
 
-def refuse_shorter(state: ReplicaState, candidate_id: int, end_offset: int) -> None:
+def warn_of_shorter_log(state: ReplicaState, candidate_id: int, end_offset: int) -> None:
     """Report that a witness has more records than a replica that wants to lead.
 
     Only a log as long as its own can lead then, and it never asks to: the others may wait for ever
@@ -56,7 +56,7 @@ def warn_of_new_log(state: ReplicaState, silent: Collection[int]) -> None:
     )
 
 
-def refuse_cut(state: ReplicaState, what: str, offset: int) -> None:
+def warn_of_cut(state: ReplicaState, what: str, offset: int) -> None:
     """Report that following the leader would remove committed records of this log."""
     warn(
         state,

@@ -23,7 +23,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log.small_files.id_ranges import can_be_given
 from kraftfast.node.failures import contained
-from kraftfast.node.tcp.quorum_plane import leader_of
+from kraftfast.node.requests.describe_requests import leader_of
 from kraftfast.record.batch import batch_at, check_batches
 from kraftfast.record.checksum import crc32c
 from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL
@@ -82,7 +82,7 @@ class QueuedBatch:
         self.base_offset = self.end_offset = -1
 
 
-class DataPlane:
+class SocketProducers:
     """What producers over sockets do with the log."""
 
     # node: whose. queued: to be appended, in order of arrival; queued_bytes: their sizes.
@@ -253,16 +253,16 @@ class DataPlane:
             error = ErrorCode.NONE if known else ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             self._answer(entry.request, entry.message, error, entry.base_offset)
 
-    def refuse(self, error: int, _leader_id: int) -> None:
+    def refuse(self, error: int) -> None:
         """Refuse all that is queued: nothing of it was appended."""
         while self.queued:
             entry = self.queued[0]
             self._next()
             self._answer(entry.request, entry.message, ErrorCode(error))
 
-    def left_leadership(self, leader_id: int) -> None:
+    def left_leadership(self) -> None:
         """Answer that what is appended may or may not be committed: the code says just that."""
-        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id)
+        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         while self.appended:
             entry = self.appended.popleft()
             self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

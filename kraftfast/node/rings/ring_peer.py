@@ -1,7 +1,7 @@
 """A replica on this host at the other end of two rings: what comes and goes over them.
 
-Fetches, their answers and acknowledgements are fixed structures, which the base class ``RingPeer``
-(``ring_peer.pyx``) carries; every other request is a frame of Kafka's. ``RingPeers``
+Fetches, their answers and acknowledgements are fixed structures, which the base class ``RingFetch``
+(``ring_fetch.pyx``) carries; every other request is a frame of Kafka's. ``RingPeers``
 (``ring_peers.py``) makes and drops these peers.
 """
 
@@ -15,12 +15,12 @@ from kraftfast.errors import CorruptLog, MalformedFrame, UnsupportedVersion
 from kraftfast.link.ring_link import RingLink
 from kraftfast.log.reading.served import Served
 from kraftfast.node.damage import locate
-from kraftfast.node.rings.ring_peer import (
+from kraftfast.node.rings.ring_fetch import (
     KIND_ANSWER,
     KIND_FETCH,
     KIND_REQUEST,
     KIND_RESPONSE,
-    RingPeer,
+    RingFetch,
 )
 from kraftfast.node.translation import translate
 from kraftfast.node.translation.diverging import check_cut
@@ -58,7 +58,7 @@ class RingRequest:
 
     session = None
 
-    def __init__(self, peer: LocalPeer, header: frame.RequestHeader) -> None:
+    def __init__(self, peer: RingPeer, header: frame.RequestHeader) -> None:
         self.peer, self.slice_bytes_max = peer, peer.ring_bytes // 16
         self.api_key, self.version, self.correlation_id = header[:3]
 
@@ -101,7 +101,7 @@ class RingRequest:
         self.reply(response, records)
 
 
-class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
+class RingPeer(RingFetch):  # type: ignore[misc]  # it is compiled
     """A replica on this host, as the node's effects and the core's events know it."""
 
     def __init__(self, node: Node, link: RingLink, key: ReplicaKey, log_path: str) -> None:
@@ -132,7 +132,7 @@ class LocalPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         offset, log = effect.read_offset, self.node.log
         try:
             end_offset = self.push(
-                effect.response, offset, effect.max_bytes, log, effect.read_end_offset
+                effect.response, offset, effect.max_bytes, log, effect.end_offset_max
             )
         except CorruptLog as error:  # the stream is blocked, until the follower opens another one
             self.node.damage.refuse(self.node, effect, error)

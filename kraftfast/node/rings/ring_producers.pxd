@@ -1,4 +1,4 @@
-"""Producers on this host, for compiled code. See ``intake.pyx``."""
+"""Producers on this host, for compiled code. See ``ring_producers.pyx``."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -6,7 +6,7 @@ from kraftfast.link.stats cimport Stats
 from kraftfast.log.log cimport Log
 
 
-cdef class Intake:
+cdef class RingProducers:
     cdef readonly list producers
     cdef int next                 # which one is first next time
     cdef int64_t committed        # everything below may be acknowledged, under any leader

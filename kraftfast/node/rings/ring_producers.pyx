@@ -89,8 +89,8 @@ cdef class RingProducer:
         return self.cut_off is None and not self.told_not_leader
 
     def failed(self, error):
-        """Cut this producer off for what its ring led to. Raise what the log raised: of a batch
-        that is stored in part, only the next start finds the end."""
+        """Cut this producer off. Raise ``error`` if the log raised it: where a batch is stored in
+        part, only the next start finds the end."""
         if is_of_the_log(error):
             raise error
         self.cut_off = self.cut_off or describe(error)
@@ -330,7 +330,7 @@ cdef class RingProducer:
         self.link.close()
 
 
-cdef class Intake:
+cdef class RingProducers:
     """All producers on this host, drained in turn so that none starves the others."""
 
     def __init__(self):

@@ -1,0 +1,1 @@
+"""What clients, tools and operators ask of a replica, over sockets and through its directory."""
