@@ -179,7 +179,7 @@ def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
 
 
 def campaign_alone_ms(state: ReplicaState) -> int:
-    """Return when the only voter campaigns: at once, unless it has no log.
+    """Return when the only voter campaigns: at once, unless it has no log or a rival calls it.
 
     Without one it first asks the peers that it knows for a quorum of its cluster. One that only
     the configuration names may know none: at its first start it waits to be called (D23).
@@ -187,7 +187,7 @@ def campaign_alone_ms(state: ReplicaState) -> int:
     is_first_start = state.history.latest is None and state.epoch == 0
     if state.log.end_offset == 0 and (state.unheard or is_first_start):
         return state.ask_until_ms
-    return AT_ONCE_MS
+    return state.rival_until_ms
 
 
 # --- follower ---------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def is_alone(state: ReplicaState) -> bool:
 
 def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
     """Return when the only voter leads again: not while a rival claims to lead."""
-    return current.rival_until_ms if is_alone(state) else NEVER_MS
+    return state.rival_until_ms if is_alone(state) else NEVER_MS
 
 
 def next_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:

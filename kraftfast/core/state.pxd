@@ -57,6 +57,7 @@ cdef class ReplicaState:
     cdef public object request_epochs
     cdef public object answer_epochs
     cdef public long long failover_round
+    cdef public long long rival_until_ms
     cdef public long long shutdown_deadline_ms
     cdef public bint shutting_down
     cdef public bint stopped

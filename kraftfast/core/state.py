@@ -128,6 +128,7 @@ class ReplicaState:
     request_epochs: EpochBudget = field(init=False)  # how far requests may move the epoch
     answer_epochs: EpochBudget = field(init=False)  # and answers
     failover_round: int = 0  # campaigns lost since the leader is known dead
+    rival_until_ms: int = 0  # the only voter does not lead before: another quorum calls it (D23)
     shutdown_deadline_ms: int = NEVER_MS  # a graceful end waits until then
     shutting_down: bool = False
     stopped: bool = False  # the graceful end is complete

@@ -15,7 +15,7 @@ from kraftfast.errors import DiskFull
 from kraftfast.log.index_files import mend_indexes
 from kraftfast.log.log import Log
 from kraftfast.log.segment import LOG_SUFFIX, Segment, segment_name
-from kraftfast.log.used_again import tell_apart
+from kraftfast.log.used_again import begin_life, tell_apart
 
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
@@ -37,15 +37,16 @@ def activate(
     Raises DiskFull if there is no prepared segment and no space for one.
     """
     path = directory.log_path
-    if not segments or (
-        not segments[-1].has_page and segments[-1].position >= settings.segment_bytes
-    ):
+    if not segments or not may_go_on(segments[-1], settings):
         end_offset = segments[-1].end_offset if segments else recovery.start.offset
         segments.append(fresh_segment(disk, path, nursery, end_offset))
     segment = segments[-1]
     if not segment.has_page:
         segment.extend(settings.capacity)
         make_page(disk, segment)
+        if directory.in_memory:  # D10: without a key, nothing would tell of pages that are lost
+            begin_life(segment, disk)
+        segment.file.readmit()
     recovery.cut_bytes += clear_tail(segment)
     if tell_apart(segment, disk):  # older batches stand behind, so it had blocks up to its end
         segment.note_reserved(segment.capacity)
@@ -62,6 +63,18 @@ def activate(
     log.flush()
     log.retire()
     return log
+
+
+def may_go_on(segment: Segment, settings: Settings) -> bool:
+    """Return whether records may be appended to the last segment; one without a page is locked.
+
+    D20: a process that maps a trimmed segment compares no generation: appends go to another file.
+    """
+    if segment.has_page:
+        return True
+    if segment.position >= settings.segment_bytes:
+        return False
+    return segment.file.exclude() or not segment.position
 
 
 def fresh_segment(disk: Disk, path: str, nursery: Nursery, base_offset: int) -> Segment:

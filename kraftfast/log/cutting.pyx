@@ -58,7 +58,7 @@ def truncate(Log log not None, int64_t end_offset):
     if end_offset < log.durable_end.offset or segment.page == NULL:
         lowered = OffsetAndEpoch(end_offset, last_epoch)
         try:
-            marks.write(log.disk, log.path, marks.DURABLE_END, lowered)
+            marks.rewrite(log.disk, log.path, marks.DURABLE_END, lowered)
         except DiskFull as error:
             if spare is not None:
                 log.nursery.put_back(spare, error, log.now_ms)
@@ -72,6 +72,8 @@ def truncate(Log log not None, int64_t end_offset):
         trimming.remove(log, later)
     log.segments = keep
     log.go_on_in(segment)
+    if log.names_dirty:  # D10: a page must not tell of what stands before it sooner than the names
+        log.sync_names()
     for segment in keep[:-1]:  # what is on disk stays a run of whole segments
         if segment.flushed_position < segment.position:
             log.sync_file(segment.file)

@@ -18,6 +18,8 @@ from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
 TMP_SUFFIX = ".tmp"
+KERNEL_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+NEEDS_BOOT_ID = "durability=memory needs it, to know a power cut from the end of a process"
 FLOCK = struct.Struct("@hhqqi4x")
 """``struct flock``: type, whence, start, length, pid."""
 
@@ -221,6 +223,20 @@ class Disk:
         """Return a generation that no file began with before (D20): names, and the numbers of
         files, are used again."""
         return self.secret(2**62)
+
+    def boot_id(self, path: str) -> str:
+        """Return an id that each boot of the host of ``path`` changes: no page cache outlives one.
+
+        Raises StorageError.
+        """
+        try:
+            with open(KERNEL_BOOT_ID) as file:
+                boot_id = file.read().strip()
+        except OSError as error:
+            raise StorageError(f"{KERNEL_BOOT_ID}: {error.strerror}; {NEEDS_BOOT_ID}") from None
+        if not boot_id:
+            raise StorageError(f"{KERNEL_BOOT_ID} is empty; {NEEDS_BOOT_ID}")
+        return boot_id
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.at(path))

@@ -90,10 +90,10 @@ def install_snapshot(Log log not None, snapshot_id):
     """
     assert log.failed is None
     drafts, made = [], OffsetAndEpoch(*snapshot_id)
+    mark = os.path.join(log.path, marks.DURABLE_END)
     producers = producers_state(log.disk, log.path, made)
     try:
         drafts.append(Draft(log.disk, log.checkpoint_path, epoch_checkpoint.encode([])))
-        mark = os.path.join(log.path, marks.DURABLE_END)
         drafts.append(Draft(log.disk, mark, marks.encode(made)))
         spare = log.nursery.spare_now()
     except FlushFailed as error:
@@ -102,7 +102,8 @@ def install_snapshot(Log log not None, snapshot_id):
     except StorageError:
         for draft in drafts:
             draft.drop()
-        log.disk.reserve_rewrite(log.checkpoint_path)
+        for path in (log.checkpoint_path, mark):
+            log.disk.reserve_rewrite(path)
         raise
     try:
         _replace_all(log, made, producers, drafts, spare)
@@ -127,7 +128,8 @@ cdef _replace_all(Log log, start, bytes producers, list drafts, spare):
     for draft in drafts:
         draft.publish()
     log.sync_names()  # durable before the name of a segment says that the log begins there
-    log.disk.reserve_rewrite(log.checkpoint_path)  # the draft took its place
+    for path in (log.checkpoint_path, os.path.join(log.path, marks.DURABLE_END)):
+        log.disk.reserve_rewrite(path)  # the draft took its place
     log.producers.load(offset, producers)
     log.start_segment(spare)
     log.sync_names()

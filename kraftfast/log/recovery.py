@@ -50,8 +50,8 @@ from kraftfast.types import OffsetAndEpoch
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
-REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.NAME)]
-"""Not strays: they hold the space with which those files are written again (``rewrite_file``)."""
+REWRITTEN = (quorum_state.NAME, epoch_checkpoint.NAME, marks.DURABLE_END)
+"""Beside each, a file holds the space to write it again (``rewrite_file``): it is no stray."""
 
 
 class Recovered(NamedTuple):
@@ -118,7 +118,7 @@ def open_log(
     disk.make_directory(path)
     directory.hold_log()
     remove_strays(disk, path)
-    for name in (quorum_state.NAME, epoch_checkpoint.NAME):
+    for name in REWRITTEN:
         disk.reserve_rewrite(os.path.join(path, name))
     nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings)
     segments: list[Segment] = []
@@ -152,7 +152,7 @@ def remove_strays(disk: Disk, path: str) -> None:
     removed = [
         name
         for name in disk.list_directory(path)
-        if STRAY_FILE.match(name) and name not in REWRITTEN
+        if STRAY_FILE.match(name) and name.removesuffix(TMP_SUFFIX) not in REWRITTEN
     ]
     for name in removed:
         disk.unlink(os.path.join(path, name))
@@ -433,7 +433,7 @@ class Recovery:
 
     def _find_phantom_tail(self, end_offset: int) -> None:
         """Find what may have been acknowledged and is not there."""
-        reached = appended_end(self) if self.directory.memory_kept else self.target
+        reached = appended_end(self) if self.directory.keeps_memory() else self.target
         if end_offset >= reached.offset or not self.paged:
             return
         known = self.phantom_tail
@@ -457,6 +457,7 @@ class Recovery:
         D3: flushed is unknown until every file was synced. What no flush of the process before is
         known to have covered is stored again: its write-back may have failed (D9).
         """
+        self.disk.sync_directory(self.path)  # D10: names before a page that tells of their bytes
         epoch = self.start.epoch
         for segment in self.segments:
             epoch = max(epoch, segment.last_epoch)
@@ -475,7 +476,6 @@ class Recovery:
             segment.file.sync()
             segment.note_flushed(segment.position)
             segment.reach_watermark()
-        self.disk.sync_directory(self.path)
 
     def _check_epochs(self, end_offset: int) -> None:
         """Check that the checkpoint agrees with the batches where it is ours; else rebuild it."""

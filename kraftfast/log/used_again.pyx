@@ -39,7 +39,7 @@ def tell_apart(Segment segment not None, disk) -> bool:
     Returns whether it took a new key. Raises FlushFailed.
     """
     if segment.key > KF_KEY_MAX or holds_older(segment):
-        begin_life(segment, disk.secret(KF_KEY_MAX))
+        begin_life(segment, disk)
         return True
     return False
 
@@ -55,7 +55,7 @@ cdef bint holds_older(Segment segment):
     return not segment.key and not kf_is_zero(segment.file.base, begin, end)
 
 
-def begin_life(Segment segment not None, uint64_t key):
+def begin_life(Segment segment not None, disk):
     """Let anything stand behind the batches from now on, all of which are on disk (D10).
 
     The words are on disk before their key: without it, or under a damaged one, recovery ignores
@@ -63,7 +63,7 @@ def begin_life(Segment segment not None, uint64_t key):
     """
     cdef kf_watermark w
     cdef kf_batch_header h
-    cdef uint64_t at = 0
+    cdef uint64_t at = 0, key = disk.secret(KF_KEY_MAX)
     assert segment.page != NULL and not kf_watermark_load(segment.page, &w)
     assert w.flushed.offset == segment.end_offset
     segment.key, segment.voucher, segment.used = key, KF_VOUCHER_START, True

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from kraftfast.errors import StorageError
 from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
 from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.link.resolver import Resolver
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from kraftfast.node.ports import OwnProcess
 
 STATE_MACHINE_EXIT_CODE = 72
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-NEEDS_BOOT_ID = "durability=memory needs it, to know a power cut from the end of a process"
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
 
@@ -63,16 +60,6 @@ class LocalHost:
         install_guard()
         _take_all_descriptors()
         self.disk = Disk()
-
-    def boot_id(self) -> str:
-        try:
-            with open(BOOT_ID) as file:
-                boot_id = file.read().strip()
-        except OSError as error:
-            raise StorageError(f"{BOOT_ID}: {error.strerror}; {NEEDS_BOOT_ID}") from None
-        if not boot_id:
-            raise StorageError(f"{BOOT_ID} is empty; {NEEDS_BOOT_ID}")
-        return boot_id
 
     @staticmethod
     def wall_ms() -> int:

@@ -114,7 +114,7 @@ class Node:
         config = self.config
         settings = config.log_settings(self.durability)
         self.quorum_config = config.quorum_config(self.durability, self.witness)
-        self.uncertainty = Uncertainty(self.directory, self.host.boot_id)
+        self.uncertainty = Uncertainty(self.directory)
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
         self.floor = CommittedFloor(self.disk, self.directory.path, self.log)

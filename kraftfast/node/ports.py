@@ -131,9 +131,6 @@ class Host(Protocol):
     threads: Threads
     """What runs beside the loop."""
 
-    def boot_id(self) -> str:
-        """Return an id that each boot of the machine changes. Raises StorageError."""
-
     def monotonic_ns(self) -> int:
         """Return the time since some moment, nanoseconds; it never falls."""
 

@@ -9,8 +9,6 @@ from kraftfast.errors import DiskFull
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kraftfast.core.replica import Replica
     from kraftfast.log.small_files.directory import ReplicaDirectory
     from kraftfast.types import OffsetAndEpoch
@@ -22,18 +20,15 @@ RETRY_MS = 1_000
 class Uncertainty:
     """The marks in a replica's directory; the core decides when they have served."""
 
-    # directory, boot: whose, and of which boot of the machine. in_memory: durability=memory.
+    # directory: whose. in_memory: durability=memory.
     # memory_lost: it was written in another boot and not closed, or pages are gone in this one, as
     # after a file system that shut itself down. phantom_tail: of the log, or None.
 
-    def __init__(self, directory: ReplicaDirectory, boot_id: Callable[[], str]) -> None:
-        """``boot_id``: tells the boot; not every host can, and only memory needs it."""
+    def __init__(self, directory: ReplicaDirectory) -> None:
+        """Look at what the process before left. Raises StorageError where no boot can be told."""
         self.directory = directory
-        self.in_memory = directory.options.durability == "memory"
-        self.boot = boot_id() if self.in_memory else ""
-        self.memory_lost = self.in_memory and directory.left_in_memory(self.boot)
-        if self.in_memory and not self.memory_lost:
-            directory.trust_memory()
+        self.in_memory = directory.in_memory
+        self.memory_lost = self.in_memory and not directory.keeps_memory()
         self.phantom_tail: OffsetAndEpoch | None = None
         self._retry_at_ms = 0
 
@@ -43,7 +38,7 @@ class Uncertainty:
         if self.in_memory and phantom_tail is not None:
             self.memory_lost = True  # where some pages are gone others may be, and leave no trace
         if self.in_memory and not self.memory_lost:
-            self.directory.write_boot_id(self.boot)
+            self.directory.write_boot_id()
 
     def tend(self, core: Replica, now_ms: int) -> None:
         """Forget what was in doubt once the core has.
@@ -59,7 +54,7 @@ class Uncertainty:
             self.phantom_tail = None
         if self.memory_lost and now_ms >= self._retry_at_ms:
             try:
-                self.directory.write_boot_id(self.boot)
+                self.directory.write_boot_id()
                 self.memory_lost = False
             except DiskFull:
                 self._retry_at_ms = now_ms + RETRY_MS

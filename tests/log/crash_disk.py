@@ -2,9 +2,9 @@
 
 Files are anonymous memory, so that the log maps and stores as ever; names are tables. Every call is
 a step, and the power may be cut before any of them. After a cut each sector of 512 bytes of a file
-holds what the last sync put there or what was stored since, each directory has a prefix of the
-changes since it was synced, and a file has its old length or its new one (D10
-and 14).
+holds what the last sync put there or what was stored since, each directory has some of the changes
+since it was synced (the first ones, or any), and a file has its old length or its new one (D10 and
+14).
 """
 
 from __future__ import annotations
@@ -108,6 +108,15 @@ class Directory:
 
     def sync(self) -> None:
         self.stable, self.changes = dict(self.names), []
+
+
+def left(
+    changes: list[dict[str, Inode | None]], chance: random.Random
+) -> list[dict[str, Inode | None]]:
+    """Return what a power cut leaves of these: a journal keeps the first, others keep any."""
+    if chance.random() < 0.5:
+        return changes[: chance.randint(0, len(changes))]
+    return [each for each in changes if chance.random() < 0.5]
 
 
 def _apply(names: dict[str, Inode], change: dict[str, Inode | None]) -> None:
@@ -231,8 +240,7 @@ class CrashDisk(Unmoved, Disk):
         images: dict[int, Inode] = {}
         for path, directory in self.directories.items():
             names = dict(directory.stable)
-            upto = chance.randint(0, len(directory.changes))
-            for change in directory.changes[:upto]:
+            for change in left(directory.changes, chance):
                 _apply(names, change)
             for node in names.values():
                 if node.number not in images:

@@ -221,15 +221,36 @@ def test_what_kraftfast_wrote_is_no_directory_of_kafkas(tmp_path: Path) -> None:
 # --- the boot id of memory quorums ---
 
 
+class Booted(Disk):
+    """A disk of a host that says which boot this is."""
+
+    def __init__(self, boot: str) -> None:
+        super().__init__()
+        self.boot = boot
+
+    def boot_id(self, path: str) -> str:
+        return self.boot
+
+
 def test_which_boot_a_memory_log_was_last_written_under(tmp_path: Path) -> None:
     Home(tmp_path, durability="memory")
-    directory = ReplicaDirectory(Disk(), str(tmp_path))
-    assert not directory.left_in_memory("boot-1")
-    directory.write_boot_id("boot-1")
-    assert not directory.left_in_memory("boot-1") and directory.left_in_memory("boot-2")
+    disk = Booted("boot-1")
+    directory = ReplicaDirectory(disk, str(tmp_path))
+    assert directory.keeps_memory()
+    directory.write_boot_id()
+    assert directory.keeps_memory()
+    disk.boot = "boot-2"
+    assert not directory.keeps_memory()
     directory.clear_boot_id()
     directory.clear_boot_id()
-    assert not directory.left_in_memory("boot-2")
+    assert directory.keeps_memory()
+    directory.close()
+
+
+def test_only_a_memory_log_keeps_what_is_in_memory(tmp_path: Path) -> None:
+    Home(tmp_path, durability="majority")
+    directory = ReplicaDirectory(Booted("boot-1"), str(tmp_path))
+    assert not directory.in_memory and not directory.keeps_memory()
     directory.close()
 
 
@@ -239,8 +260,9 @@ def test_a_boot_id_that_stands_takes_no_space(
     """A replica that was killed on a full disk could not start, nor give up what would make room:
     the file was written anew at each start."""
     Home(tmp_path, durability="memory")
-    directory = ReplicaDirectory(Disk(), str(tmp_path))
-    directory.write_boot_id("boot-1")
+    disk = Booted("boot-1")
+    directory = ReplicaDirectory(disk, str(tmp_path))
+    directory.write_boot_id()
     synced: list[str] = []
 
     def full(*_: object) -> None:
@@ -248,10 +270,11 @@ def test_a_boot_id_that_stands_takes_no_space(
 
     monkeypatch.setattr(directory.disk, "replace_file", full)
     monkeypatch.setattr(directory.disk, "sync_directory", synced.append)
-    directory.write_boot_id("boot-1")
+    directory.write_boot_id()
     assert synced == [str(tmp_path)], "a start that was killed may have named it just now"
+    disk.boot = "boot-2"
     with pytest.raises(DiskFull):
-        directory.write_boot_id("boot-2")
+        directory.write_boot_id()
     directory.close()
 
 

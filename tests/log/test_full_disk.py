@@ -226,6 +226,27 @@ def test_epochs_and_cuts_go_on_without_space(act: Callable[[Home], None]) -> Non
     home.close()
 
 
+@pytest.mark.parametrize("act", [begun_anew, None])
+def test_a_cut_below_the_last_clean_end_needs_no_space(act: Callable[[Home], None] | None) -> None:
+    """It lowers the mark that says so. The replica ended at each such cut, after each start."""
+    home = Home("/replica", CrashDisk())
+    fill(home.open(), 3)
+    if act is not None:
+        act(home)
+    begin = home.log.log_start_offset
+    for _ in range(3):
+        fill(home.log, 1, epoch=6)
+        end_offset = home.log.end_offset
+        home.close()
+        fill(home.open(), 5, epoch=6)
+        home.log.flush()
+        home.disk.space = 0  # type: ignore[attr-defined]
+        for cut in (end_offset + 2, end_offset, max(begin, end_offset - 2)):
+            home.log.truncate(cut)
+            assert home.log.end_offset == cut >= begin
+        home.disk.space = -1  # type: ignore[attr-defined]
+
+
 def test_a_file_system_that_cannot_exchange_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

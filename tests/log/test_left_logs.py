@@ -256,3 +256,35 @@ def test_a_torn_tail_that_a_reader_holds_is_blanked(home: Home) -> None:
     home.close()
     assert home.open().end_offset == 106
     home.close()
+
+
+def test_a_trimmed_segment_that_a_process_maps_is_not_appended_to(home: Home) -> None:
+    """D20: it has no generation that the process could compare. It copied half a batch of one
+    history and half of another as one, if it was stopped meanwhile."""
+    settings = {"segment_bytes": 64 * KIB, "stride_bytes": 32 * KIB}
+    stored = fill(home.open(**settings), 20)
+    home.close()
+    (path,) = home.segment_paths()
+    reader = Disk().open_segment(path, False)
+    assert reader.share()
+    for size in (500, 700):  # the second start finds a fresh one, which nobody maps
+        log = home.open(**settings)
+        log.truncate(10)
+        stored = stored[:10]
+        while log.end_offset < 20:
+            stored.append(batch_of_size(size, base_offset=log.end_offset, epoch=2))
+            assert log.append(stored[-1], 2)
+        assert content(log) == b"".join(stored)
+        home.close()
+    kept = b"".join(stored[:10])
+    assert bytes(reader.view(0, reader.size)) == kept.ljust(reader.size, b"\0"), "what was cut"
+    reader.close()
+
+
+def test_a_trimmed_segment_is_gone_on_in_once_nobody_maps_it(home: Home) -> None:
+    fill(home.open(), 20)
+    home.close()
+    for _ in range(3):
+        fill(home.open(), 1)
+        home.close()
+    assert len(home.segment_paths()) == 1

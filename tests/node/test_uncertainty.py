@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from kraftfast.errors import DiskFull, StorageError
+from kraftfast.log import disk
 from kraftfast.log.disk import Disk
+from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.node import host
 from kraftfast.node.uncertainty import RETRY_MS, Uncertainty
 from tests.log.kit import SMALL, Home, SteadyPreparer, fill
 
@@ -21,9 +22,9 @@ from tests.log.kit import SMALL, Home, SteadyPreparer, fill
 class Started:
     """A memory replica's directory and log, as one start of its process has them."""
 
-    def __init__(self, path: Path, boot: str = "boot") -> None:
+    def __init__(self, path: Path) -> None:
         self.directory = ReplicaDirectory(Disk(), str(path))
-        self.made = Uncertainty(self.directory, lambda: boot)
+        self.made = Uncertainty(self.directory)
         settings = Settings(**SMALL, how="mapped")
         self.recovered = open_log(Disk(), self.directory, settings, SteadyPreparer())
         self.log = self.recovered.log
@@ -45,11 +46,7 @@ def test_pages_that_are_gone_in_the_same_boot_are_a_lost_memory(tmp_path: Path) 
     stored = fill(first.log, 3)
     assert not first.made.memory_lost
     first.kill()
-    segment = path / "__cluster_metadata-0" / f"{0:020}.log"
-    data = bytearray(segment.read_bytes())
-    begin = len(stored[0]) + len(stored[1])
-    data[begin : begin + len(stored[2])] = bytes(len(stored[2]))  # was not written back
-    segment.write_bytes(data)
+    lose(path, len(stored[0]) + len(stored[1]), len(stored[2]))
     for _ in range(2):  # killed again before anything was fetched
         again = Started(path)
         assert again.log.end_offset < 3 and again.made.memory_lost
@@ -62,6 +59,55 @@ def test_pages_that_are_gone_in_the_same_boot_are_a_lost_memory(tmp_path: Path) 
     after = Started(path)
     assert not after.made.memory_lost
     after.kill()
+
+
+def lose(path: Path, begin: int, size: int) -> None:
+    """Have a part of the first segment be as if it was never written back."""
+    segment = path / "__cluster_metadata-0" / f"{0:020}.log"
+    data = bytearray(segment.read_bytes())
+    data[begin : begin + size] = bytes(size)
+    segment.write_bytes(data)
+
+
+def trim(path: Path) -> None:
+    """Do as ``kraftfast log trim``."""
+    directory = ReplicaDirectory(Disk(), str(path))
+    assert trim_log(Disk(), directory)
+    directory.close()
+
+
+def test_a_trim_does_not_hide_that_pages_are_gone(tmp_path: Path) -> None:
+    """D10: it took the last page, which alone told of them; a majority of replicas that had been
+    trimmed elected without what they had acknowledged."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    stored = fill(first.log, 3)
+    first.kill()
+    lose(path, len(stored[0]) + len(stored[1]), len(stored[2]))
+    trim(path)
+    again = Started(path)
+    assert again.recovered.phantom_tail == (3, 1) and again.made.memory_lost
+    again.kill()
+
+
+def test_pages_of_a_segment_that_was_trimmed_before_are_missed(tmp_path: Path) -> None:
+    """D10: its new last page had no key, so that nothing told of what had been appended there."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    stored = fill(first.log, 3)
+    first.kill()
+    trim(path)
+    again = Started(path)
+    stored += fill(again.log, 2)
+    assert again.log.end_offset == 5 and not again.made.memory_lost
+    again.kill()
+    lose(path, sum(map(len, stored[:-1])), len(stored[-1]))
+    last = Started(path)
+    assert 3 <= last.log.end_offset < 5
+    assert last.recovered.phantom_tail == (5, 1) and last.made.memory_lost
+    last.kill()
 
 
 def test_an_operator_may_say_that_the_memory_is_lost(tmp_path: Path) -> None:
@@ -91,8 +137,9 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
     """D25: the replica ended as soon as it was no longer in doubt, and again after each start."""
     Home(tmp_path / "r", durability="memory")
     directory = ReplicaDirectory(Disk(), str(tmp_path / "r"))
-    Uncertainty(directory, lambda: "before").opened(None)
-    made, core = Uncertainty(directory, lambda: "now"), cast(Any, SimpleNamespace(in_doubt=False))
+    Uncertainty(directory).opened(None)
+    monkeypatch.setattr(directory.disk, "boot_id", lambda _path: "another")
+    made, core = Uncertainty(directory), cast(Any, SimpleNamespace(in_doubt=False))
     assert made.memory_lost
     tries = []
 
@@ -105,9 +152,9 @@ def test_a_lost_memory_stays_marked_while_the_disk_is_full(
         for now_ms in (0, 1, RETRY_MS - 1, RETRY_MS):
             made.tend(core, now_ms)
     assert made.memory_lost and len(tries) == 2
-    assert Uncertainty(directory, lambda: "now").memory_lost, "another start is in doubt again"
+    assert Uncertainty(directory).memory_lost, "another start is in doubt again"
     made.tend(core, 3 * RETRY_MS)
-    assert not made.memory_lost and not Uncertainty(directory, lambda: "now").memory_lost
+    assert not made.memory_lost and not Uncertainty(directory).memory_lost
     directory.close()
 
 
@@ -119,14 +166,14 @@ def test_only_memory_needs_a_host_that_tells_its_boot(
     file = tmp_path / "boot_id"
     if content is not None:
         file.write_text(content)
-    monkeypatch.setattr(host, "BOOT_ID", str(file))
+    monkeypatch.setattr(disk, "KERNEL_BOOT_ID", str(file))
     for durability in ("majority", "all", "memory"):
         Home(tmp_path / durability, durability=durability)
         directory = ReplicaDirectory(Disk(), str(tmp_path / durability))
         if durability == "memory":
             # Each power cut would pass for the end of a process.
             with pytest.raises(StorageError, match=f"{file}.*durability=memory needs it"):
-                Uncertainty(directory, host.LocalHost().boot_id)
+                Uncertainty(directory)
         else:
-            assert not Uncertainty(directory, host.LocalHost().boot_id).memory_lost
+            assert not Uncertainty(directory).memory_lost
         directory.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.core.elections.epochs import request_goes_too_far
-from kraftfast.core.elections.resigned import Resigned
 from kraftfast.core.elections.superseded import (
     is_superseded,
     knows_committed_voters,
@@ -164,8 +163,7 @@ def pause_for_rival(
     warn(state, rival_warning(state, request.epoch, request.leader_id))
     if state.leader is not None:
         state.to_resigned(now_ms)
-    if isinstance(state.current, Resigned):
-        state.current.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
+    state.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
     state.poll_due = True
 
 

@@ -17,8 +17,6 @@ class Resigned(Struct, eq=False):
     election_deadline_ms: int  # the next epoch begins then
     unacknowledged: set[int]  # voters who have not answered EndQuorumEpoch
     successors: tuple[ReplicaKey, ...]  # by preference; none after a restart
-    # the only voter does not lead before: its cluster has another quorum (D23)
-    rival_until_ms: int = 0
 
     def grants_pre_vote(self) -> bool:
         """Return True: another replica may lead."""

@@ -226,15 +226,13 @@ class ReplicaDirectory:
 
     # path: the directory. meta: whose it is; never changes while open.
     # options: what was promised. log_path: where the segments are. adopted: Kafka's own directory,
-    # to be recovered by Kafka's rule; True until mark_ours. memory_kept: durability=memory, and as
-    # far as its boot tells, all that a process appended is still there.
+    # to be recovered by Kafka's rule; True until mark_ours.
 
     def __init__(self, disk: Disk, path: str, lock: bool = True) -> None:
         self.disk = disk
         self.path = path
         self._lock: int | None = None
         self.log_path = path
-        self.memory_kept = False
         if lock and disk.exists(path):
             disk.hold(path)
             try:
@@ -283,13 +281,18 @@ class ReplicaDirectory:
         self.disk.replace_file(os.path.join(self.path, OPTIONS), _encode_options(self.options))
         self.adopted = False
 
-    def left_in_memory(self, boot_id: str) -> bool:
-        """Return whether a ``memory`` log was lost with the page cache: new boot, unclean close."""
-        return self._stored_boot_id() not in (None, boot_id)
+    @property
+    def in_memory(self) -> bool:
+        """Whether records are acknowledged from memory (durability=memory)."""
+        return self.options.durability == "memory"
 
-    def trust_memory(self) -> None:
-        """Take what was appended for kept, as far as the boot tells (``memory_kept``)."""
-        self.memory_kept = True
+    def keeps_memory(self) -> bool:
+        """Return whether all that was appended in memory is still there, as far as the boot tells.
+
+        It is lost with the page cache: another boot, and no clean close. Raises StorageError where
+        the host does not tell its boot.
+        """
+        return self.in_memory and self._stored_boot_id() in (None, self.disk.boot_id(self.path))
 
     def _stored_boot_id(self) -> str | None:
         try:
@@ -298,12 +301,13 @@ class ReplicaDirectory:
             return None
         return stored.decode("ascii", "replace")
 
-    def write_boot_id(self, boot_id: str) -> None:
+    def write_boot_id(self) -> None:
         """Write it, durably before the first acknowledgement from memory.
 
         Where it stands already no space is needed: a full disk must not keep a killed replica from
         starting, which may have what to give up.
         """
+        boot_id = self.disk.boot_id(self.path)
         if self._stored_boot_id() == boot_id:
             self.disk.sync_directory(self.path)  # a start that was killed may have named it
         else:
@@ -356,13 +360,16 @@ def decode_partition_metadata(data: bytes, path: str) -> Uuid:
 class LooseLog(NamedTuple):
     """Segments outside a replica's directory, to be judged by Kafka's rule.
 
-    ``adopted``: nothing of ours vouches for what is on disk. ``memory_kept``: as of a replica's.
+    ``adopted``: nothing of ours vouches for what is on disk.
     """
 
     path: str
     log_path: str
     adopted: bool = True
-    memory_kept: bool = False
+
+    def keeps_memory(self) -> bool:
+        """Return False: nothing is known of a process that appended."""
+        return False
 
 
 LogDirectory = ReplicaDirectory | LooseLog

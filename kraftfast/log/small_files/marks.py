@@ -26,6 +26,11 @@ def write(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
     disk.replace_file(os.path.join(directory, name), encode(mark))
 
 
+def rewrite(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
+    """Do as :func:`write`, on a full disk too (``Disk.rewrite_file``)."""
+    disk.rewrite_file(os.path.join(directory, name), encode(mark))
+
+
 def encode(mark: tuple[int, int]) -> bytes:
     """Return the bytes of a mark's file, or of the floor's (``floor.py``)."""
     offset, epoch = mark

@@ -63,7 +63,7 @@ class SimDisk(Unmoved, SharedFiles):
         self._errors_seen: dict[int, int] = {}
         self._next_fd = 3
         self._next_inode = 1
-        self._generations = 0
+        self._generations = self._boots = 0
 
     # --- faults -------------------------------------------------------------------------------
 
@@ -111,6 +111,7 @@ class SimDisk(Unmoved, SharedFiles):
     def lose_power(self) -> None:
         """Only what is on the disk is left (fault 3)."""
         self.kill()
+        self._boots += 1
         random = self.random
         kept = random.choice((0.0, 0.0, 0.5, 0.9, 1.0, random.random()))
         torn = random.choice((0.0, 0.3, 1.0))
@@ -186,6 +187,9 @@ class SimDisk(Unmoved, SharedFiles):
 
     def secret(self, most: int) -> int:
         return self.random.randint(1, most)
+
+    def boot_id(self, path: str) -> str:
+        return f"boot-{self._boots}"
 
     def new_generation(self) -> int:
         self._generations += 1

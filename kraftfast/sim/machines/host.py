@@ -66,9 +66,6 @@ class SimHost:
         self.inline_bytes_max = INLINE_BYTES_MAX if process.settings.references else 1 << 62
         self.threads: Any = SimThreads(process)
 
-    def boot_id(self) -> str:
-        return self._machine.boot_id
-
     def monotonic_ns(self) -> int:
         now_us = self._world.now_us
         if now_us != self._asked_us:

@@ -53,7 +53,6 @@ class Machine:
     voters: VoterSet  # controller.quorum.voters; empty where the log has the voters from the start
     moves: int  # how often it has changed its address
     bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
-    boots: int  # losses of power
     disk_factor: int  # how many times slower than usual the disk is
     flushes_hang: bool  # nothing else does: no flush of its log ends for now
     nursery_hangs: bool  # nothing else does: no byte is prepared for its log for now
@@ -73,7 +72,7 @@ class Machine:
         self.clock = Clock(world.random.randint(0, 10_000_000))
         self.process = None
         self.ended_us = 0
-        self.boots = self.moves = 0
+        self.moves = 0
         self.disk_factor = 1
         self.flushes_hang = self.nursery_hangs = False
         self.crash_loses_power = False
@@ -89,10 +88,6 @@ class Machine:
         self.bootstrap = None
         votes = first.is_voter(first_key(id))
         self.format(first if votes and self.settings.kraft_version else None)
-
-    @property
-    def boot_id(self) -> str:
-        return f"boot-{self.id}-{self.boots}"
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -177,7 +172,6 @@ class Machine:
 
     def lose_power(self) -> None:
         """Only what is on the disk is left."""
-        self.boots += 1
         self.dark = True
         self.memory_in_doubt = self.settings.durability == "memory"
         self.disk.lose_power()
