@@ -22,7 +22,7 @@ from kraftfast.client.admin.admin_ways import LocalWay
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import Consumer
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.quorum import ConnectedQuorum
 from kraftfast.client.remote_quorum import TOPIC_BYTES_MAX, RemoteQuorum, connect_servers
 from kraftfast.client.timing import deadline_after

@@ -235,15 +235,14 @@ class LocalQuorum(QuorumOfThisHost):
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":
-            from kraftfast.client.cluster import Cluster, RemoteConnector
+            from kraftfast.client.cluster import Cluster
+            from kraftfast.client.remote_connector import RemoteConnector
 
             cluster = Cluster(self.addresses.values(), self.description.topic)
             return RemoteConnector(cluster, batch_bytes, window)
-        from kraftfast.client.local import LocalConnector
+        from kraftfast.client.local_connector import LocalConnector
 
-        return LocalConnector(
-            self.directories, batch_bytes, window, self.cluster_id, host=self._host
-        )
+        return LocalConnector(self.directories, batch_bytes, window, self.cluster_id, self._host)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from kraftfast.bench import histograms
 from kraftfast.bench.open_loop import of_counts
 from kraftfast.bench.report import ORDER
 from kraftfast.bench.sustained import cost_of, costs_since, cpu_s_per_million, machine_stolen_s
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import NoQuorum, PeerGone
 from kraftfast.link.stats import STAGES
 from kraftfast.link.unix_socket import credentials

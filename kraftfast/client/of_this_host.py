@@ -15,7 +15,7 @@ from kraftfast.errors import PeerGone, TimedOut, loading, raise_if_scarce
 if TYPE_CHECKING:
     from kraftfast.client.consumer.consumer import Consumer
     from kraftfast.client.host import Host
-    from kraftfast.client.local import Watch
+    from kraftfast.client.watch import Watch
 
 
 STATUS_S, STATUS_S_LEAST = 5.0, 0.01
@@ -140,7 +140,7 @@ class QuorumOfThisHost(Quorum):
     def watch(self, id: int) -> Watch:
         """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""
         with loading():
-            from kraftfast.client.local import Watch
+            from kraftfast.client.watch import Watch
 
         self._check_open()
         with _not_for_lack_of_descriptors():

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kraftfast.arguments import text
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import RemoteWay
-from kraftfast.client.cluster import Cluster, RemoteConnector, parse_addresses
+from kraftfast.client.cluster import Cluster, parse_addresses
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import RecordStream
@@ -15,6 +15,7 @@ from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.own_threads import PAUSE_S
 from kraftfast.client.quorum import ConnectedQuorum
+from kraftfast.client.remote_connector import RemoteConnector
 from kraftfast.client.search import Search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import NoQuorum, NotLeader

@@ -20,7 +20,7 @@ ENTRANCES = (
     "kraftfast.node.processes.worker",
     "kraftfast.node.processes.sibling",
     "kraftfast.node.processes.supervisor",
-    "kraftfast.client.local",
+    "kraftfast.client.local_connector",
     "kraftfast.client.producer.ring_sender",
     "kraftfast.client.producer.socket_sender",
     "kraftfast.client.producer.aio",

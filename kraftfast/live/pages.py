@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import KraftfastError, StorageError, forbidden, scarce
 from kraftfast.link.stats import STAGES, TROUBLES, StatsView, bucket_tops
 from kraftfast.link.unix_socket import credentials

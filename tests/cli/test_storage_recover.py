@@ -18,7 +18,7 @@ from kraftfast.cli import root
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import begin_at
+from kraftfast.log.log_start import install_snapshot
 from kraftfast.log.recovery import Settings
 from kraftfast.log.small_files import marks, quorum_state
 from kraftfast.node.storage.recovering import make_sole_voter
@@ -131,7 +131,7 @@ def begun_behind_its_snapshot(path: Path) -> None:
     stored = stored_replica(str(path))
     home = Home.on(Disk(), str(path), "__cluster_metadata-0")
     log = home.open()
-    begin_at(log, snapshot(home, stored.end_offset, stored.last_epoch))
+    install_snapshot(log, snapshot(home, stored.end_offset, stored.last_epoch))
     home.close()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from kraftfast.client.admin.admin import AsyncAdmin
 from kraftfast.client.consumer.consumer import Consumer
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import Closed, NoQuorum, UnauthenticatedListener
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL

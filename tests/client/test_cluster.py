@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.client.cluster import Cluster, RemoteConnector, connect_producer, parse_addresses
+from kraftfast.client.cluster import Cluster, parse_addresses
 from kraftfast.client.connection import Connection
 from kraftfast.client.producer import own_threads
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.producer import Producer
+from kraftfast.client.remote_connector import RemoteConnector, connect_producer
 from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,

@@ -327,7 +327,7 @@ def test_closing_while_nothing_is_acknowledged(quorum: LocalQuorum) -> None:
 CLAIMS = """
 import os, signal, sys
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 import time
 directories = {int(id): path for id, path in (each.split("=", 1) for each in sys.argv[1:])}
 sender = LocalConnector(directories, 65536, 64).connect(Outcomes(), 0, time.monotonic() + 10)

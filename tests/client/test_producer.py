@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kraftfast.client import local
+from kraftfast.client.local import Refused
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.producer import Producer
@@ -322,12 +323,12 @@ def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.Monke
 
     def offer(_connector: Any, directory: str, *_settings: Any) -> int:
         if directory == "leader":
-            raise local.Refused("process 7 has 384 connections of kind producer already")
+            raise Refused("process 7 has 384 connections of kind producer already")
         return 1
 
-    monkeypatch.setattr(local.LocalConnector, "_offer", offer)
+    monkeypatch.setattr(LocalConnector, "_offer", offer)
     for directories in ({1: "leader"}, {1: "leader", 2: "other"}, {2: "other", 1: "leader"}):
-        connector = local.LocalConnector(directories, 1000, 8)
+        connector = LocalConnector(directories, 1000, 8)
         with pytest.raises(NoQuorum, match="replica 1 takes no more producers: process 7 has 384"):
             connector.connect(Outcomes(), 0, time.monotonic() + 1)
 
@@ -339,14 +340,14 @@ def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
     def offer(*_settings: Any) -> int:
         nonlocal asked
         asked += 1
-        raise local.Refused("process 7 has 384 connections of kind producer already")
+        raise Refused("process 7 has 384 connections of kind producer already")
 
     async def in_a_loop(producer: Producer) -> None:
         with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
             await AsyncProducer(producer, 1000)
 
-    monkeypatch.setattr(local.LocalConnector, "_offer", offer)
-    connector = local.LocalConnector({1: "leader"}, 1000, 8)
+    monkeypatch.setattr(LocalConnector, "_offer", offer)
+    connector = LocalConnector({1: "leader"}, 1000, 8)
     with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
         Producer(connector, 1000)
     assert 1 < asked < 8, "a slot that was given up a moment ago is waited for"

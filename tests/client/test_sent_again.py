@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftfast.client.cluster import connect_producer
 from kraftfast.client.producer.identity import Identity
 from kraftfast.client.producer.outcomes import Outcomes
+from kraftfast.client.remote_connector import connect_producer
 from kraftfast.errors import ErrorCode, UnknownOutcome
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.types import METADATA_TOPIC

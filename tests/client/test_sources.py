@@ -13,12 +13,12 @@ from kraftfast.client.admin.admin_ways import LocalWay
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.host import Host
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import NoQuorum, OffsetOutOfRange, PeerGone, StorageError
 from kraftfast.link import unix_socket
 from kraftfast.link.ring_link import SOCKET_NAME
-from kraftfast.log.log_start import begin_at
+from kraftfast.log.log_start import install_snapshot
 from tests.log.kit import Home, content, fill, snapshot
 
 END, LATER = 60, 40
@@ -57,7 +57,7 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     whole, later = Home(tmp_path / "1"), Home(tmp_path / "2")
     fill(whole.open(), LATER)
     snapshot_id = snapshot(later, LATER)
-    begin_at(later.open(), snapshot_id)
+    install_snapshot(later.open(), snapshot_id)
     before = len(content(whole.log))
     fill(whole.log, END - LATER)
     tail = content(whole.log)[before:]

@@ -11,7 +11,7 @@ import pytest
 
 import kraftfast
 from kraftfast.client.event_reader import EventReader
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import UnsupportedVersion
 from kraftfast.link import hello
 

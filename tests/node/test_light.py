@@ -24,7 +24,8 @@ OF_SOCKETS = {
 OF_REPLICAS = {"kraftfast.core", "kraftfast.log.recovery", "kraftfast.record", "kraftfast.wire"}
 OF_CLIENTS = {
     "kraftfast.client.admin.admin",
-    "kraftfast.client.local",
+    "kraftfast.client.local_connector",
+    "kraftfast.client.watch",
     "kraftfast.client.producer.producer",
 }
 """A program that starts replicas imports what its clients need while they start."""

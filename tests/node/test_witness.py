@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kraftfast import limits
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused
 from kraftfast.link.hello import Hello, encode_hello

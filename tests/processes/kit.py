@@ -14,7 +14,7 @@ from typing import Any
 
 import kraftfast
 from kraftfast.bench.verify import while_starts_move
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome

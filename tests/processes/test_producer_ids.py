@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kraftfast import limits
-from kraftfast.client.local import LocalConnector
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.identity import Identity
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import ErrorCode, TimedOut

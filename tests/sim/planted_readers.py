@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.client.consumer.consumer import Consumer
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import OffsetOutOfRange, TimedOut
 from kraftfast.record import pure
 from kraftfast.sim.clients import reading

@@ -15,8 +15,8 @@ import kraftfast
 from kraftfast.client.admin.admin import Admin, AsyncAdmin
 from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
-from kraftfast.client.local import Watch
 from kraftfast.client.remote_quorum import RemoteQuorum
+from kraftfast.client.watch import Watch
 from kraftfast.connected import HostQuorum
 from kraftfast.node.processes.tuning import Tuning
 from kraftfast.testing import QuorumUnderTest, batch, simulated

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import (
-    KeptConnection,
-    Refused,
-    add_problem,
-    ask,
-    ask_raw,
-    check_cluster,
-)
+from kraftfast.client.local import KeptConnection, Refused, add_problem, ask, ask_raw, check_cluster
 from kraftfast.errors import (
     KraftfastError,
     MalformedFrame,

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Self
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import CONNECT_TIMEOUT_S, Watch, unreached
+from kraftfast.client.local import CONNECT_TIMEOUT_S, unreached
 from kraftfast.client.timing import FOREVER_S, deadline_after
+from kraftfast.client.watch import Watch
 from kraftfast.errors import (
     Closed,
     InconsistentClusterId,

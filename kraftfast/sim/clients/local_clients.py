@@ -11,7 +11,8 @@ import select
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin_ways import LocalWay
-from kraftfast.client.local import LocalConnector, ask
+from kraftfast.client.local import ask
+from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.questions import query
 from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.sim.clients.program import Program, SimClientHost

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.consumer.consumer import Consumer, RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
-from kraftfast.client.local import Watch
+from kraftfast.client.watch import Watch
 from kraftfast.errors import (
     CorruptBatch,
     CorruptLog,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import RemoteWay
-from kraftfast.client.cluster import Cluster, RemoteConnector
+from kraftfast.client.cluster import Cluster
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.producer.producer import Producer as RealProducer
+from kraftfast.client.remote_connector import RemoteConnector
 from kraftfast.errors import (
     CorruptBatch,
     KraftfastError,

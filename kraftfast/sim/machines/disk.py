@@ -61,8 +61,7 @@ class SimDisk(Unmoved, SharedFiles):
         self._shared: set[int] = set()
         self._open: dict[int, PagedFile | str] = {}
         self._errors_seen: dict[int, int] = {}
-        self._next_fd = 3
-        self._next_inode = 1
+        self._next_fd, self._next_inode = 3, 1
         self._generations = self._boots = 0
 
     # --- faults -------------------------------------------------------------------------------
@@ -112,9 +111,8 @@ class SimDisk(Unmoved, SharedFiles):
         """Only what is on the disk is left (fault 3)."""
         self.kill()
         self._boots += 1
-        random = self.random
-        kept = random.choice((0.0, 0.0, 0.5, 0.9, 1.0, random.random()))
-        torn = random.choice((0.0, 0.3, 1.0))
+        kept = self.random.choice((0.0, 0.0, 0.5, 0.9, 1.0, self.random.random()))
+        torn = self.random.choice((0.0, 0.3, 1.0))
         self._lose_power(self.root, kept, torn, set())
 
     def _lose_power(self, directory: Directory, kept: float, torn: float, done: set[int]) -> None:
@@ -238,8 +236,7 @@ class SimDisk(Unmoved, SharedFiles):
         directory.change(tmp, name, file)
         self.sync_directory(os.path.dirname(path))
 
-    def rewrite_file(self, path: str, data: bytes) -> None:
-        self.replace_file(path, data)
+    rewrite_file = replace_file
 
     def reserve_rewrite(self, path: str) -> None:
         pass

@@ -53,7 +53,7 @@ from kraftfast.spark.reading.voter_sets import (
 from kraftfast.types import SOCKET_NAME, OffsetAndEpoch, ReplicaKey, uuid_text
 
 if TYPE_CHECKING:
-    from kraftfast.client.local import Watch
+    from kraftfast.client.watch import Watch
 
 QUORUM = "quorum"
 """The name of a quorum's log; other logs go by the names of their directories."""
@@ -114,7 +114,7 @@ class OneLog:
         if not directory or not os.path.exists(os.path.join(directory, SOCKET_NAME)):
             return None
         need_compiled(f"asking the replica in {directory} how much is committed")
-        from kraftfast.client.local import Watch  # only a reader of one that runs needs it
+        from kraftfast.client.watch import Watch  # only a reader of one that runs needs it
 
         try:
             return Watch(directory)
