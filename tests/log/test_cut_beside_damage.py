@@ -210,15 +210,15 @@ def test_a_cut_that_a_full_disk_refuses_changes_nothing(
     home = Home(tmp_path)
     fill(home.open(), 10)
     home.close()
-    log, write = home.open(), marks.write
+    log, rewrite = home.open(), marks.rewrite
 
     def full(*_mark: object) -> None:
         raise DiskFull("full")
 
-    monkeypatch.setattr(marks, "write", full)
+    monkeypatch.setattr(marks, "rewrite", full)
     with pytest.raises(DiskFull):
         log.truncate(5)
-    monkeypatch.setattr(marks, "write", write)
+    monkeypatch.setattr(marks, "rewrite", rewrite)
     assert log.end_offset == 10
     log.truncate(5)
     home.kill()

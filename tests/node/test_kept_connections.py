@@ -86,7 +86,7 @@ def test_idle_connections_make_room(replica: Inside) -> None:
         crowd.append(sock := replica.local())
         sock.send(request(number, again=True))
         replica.message(sock)
-    assert len(replica.loop.door.pending) <= FEW["stranger"]
+    assert len(replica.loop.door.pending) <= FEW["pending"]
     assert status(replica)["node_id"] == 1
     for sock in crowd:
         sock.close()
