@@ -1,4 +1,4 @@
-"""Batches of the control records that the core wants appended, and their ``Appended`` events."""
+"""Control records that the core wants appended, and the events that tell it what was appended."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Parked:
     """A Fetch that waits for records or a new high watermark (KIP-1166)."""
 
     source: Source
-    replica_id: int  # below 0: a consumer, which gets only what is committed (I20)
+    replica_id: int  # below 0: it has no id, and gets only what is committed (I20)
     offset: int
     max_bytes: int
     deadline_ms: int  # answered then, even without records

@@ -16,7 +16,7 @@ from kraftfast.core.state cimport ReplicaState
 cpdef on_fetch(ReplicaState state, RequestReceived event, long long now_ms)
 
 
-@cython.locals(plain_consumer=bint)
+@cython.locals(is_anonymous=bint)
 cpdef error_of_fetch(ReplicaState state, FetchRequest request)
 
 

@@ -1,4 +1,6 @@
-"""Fetch arrives: a replica acknowledges and asks for more, or a consumer reads.
+"""Fetch arrives: a replica acknowledges and asks for more, or an observer without an id reads.
+
+Consumers do not come here (``node/tcp/consumers.py``).
 
 The order of checks is Kafka's (``KafkaRaftClient.handleFetchRequest``). A Fetch of an open stream
 skips most of them: it only moves the acknowledgement and the read cursor.
@@ -62,19 +64,19 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
 def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
     """Return the error of a Fetch that this replica must refuse, NONE if there is none.
 
-    Ordinary consumers name no epochs; they are checked by offset alone.
+    One that names neither an id nor an epoch is checked by its offset alone.
     """
-    plain_consumer = request.replica.id < 0 and request.epoch == NO_EPOCH
+    is_anonymous = request.replica.id < 0 and request.epoch == NO_EPOCH
     if request.max_wait_ms < 0 or request.fetch_offset < 0:
         return ErrorCode.INVALID_REQUEST
-    if not plain_consumer and not 0 <= request.last_fetched_epoch <= request.epoch:
+    if not is_anonymous and not 0 <= request.last_fetched_epoch <= request.epoch:
         return ErrorCode.INVALID_REQUEST
     copied = request.copied_end_offset
     if request.stream and (request.replica.id < 0 or copied != request.fetch_offset):
         return ErrorCode.INVALID_REQUEST
     if request.opens and not request.stream:  # 0 is the number of no stream
         return ErrorCode.INVALID_REQUEST
-    if not plain_consumer:
+    if not is_anonymous:
         if request.epoch < state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if request.epoch > state.epoch:
@@ -83,7 +85,7 @@ def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if state.shutting_down:
         return ErrorCode.BROKER_NOT_AVAILABLE
-    if plain_consumer and not state.log.start_offset <= request.fetch_offset <= (
+    if is_anonymous and not state.log.start_offset <= request.fetch_offset <= (
         state.log.end_offset
     ):
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -135,7 +137,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if moved:
         maybe_update_high_watermark(state, leader, now_ms)
     if request.opens:
-        assert progress is not None  # a consumer opens no stream: ``error_of_fetch``
+        assert progress is not None  # none without an id opens a stream: ``error_of_fetch``
         progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
         push(state, progress, now_ms)
     else:
@@ -170,7 +172,7 @@ def record_directory(
 def record_contact(
     state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
 ) -> Progress | None:
-    """Record that a replica is in contact; return its progress, None for a consumer."""
+    """Record that a replica is in contact; return its progress, None for one without an id."""
     if request.replica.id < 0:
         return None
     progress = leader.progress(request.replica, state.voters, now_ms)

@@ -40,7 +40,7 @@ cpdef FetchResponse new_fetch_response(ReplicaState state, long long stream)
 cpdef bint is_readable(ReplicaState state, long long replica_id, long long offset) except -1
 
 
-@cython.locals(readable=bint, consumer=bint, response=FetchResponse)
+@cython.locals(readable=bint, without_id=bint, response=FetchResponse)
 cpdef answer_fetch(ReplicaState state, Parked parked)
 
 

@@ -152,14 +152,14 @@ def new_fetch_response(state: ReplicaState, stream: int) -> FetchResponse:
 
 
 def is_readable(state: ReplicaState, replica_id: int, offset: int) -> bool:
-    """Return whether there are records at ``offset``: for consumers only committed ones (I20)."""
+    """Return whether there are records at ``offset``: without an id only committed ones (I20)."""
     return offset < (state.high_watermark if replica_id < 0 else state.log.end_offset)
 
 
 def answer_fetch(state: ReplicaState, parked: Parked) -> None:
     """Answer a Fetch now, with records if there are any."""
     readable = is_readable(state, parked.replica_id, parked.offset)
-    consumer = parked.replica_id < 0
+    without_id = parked.replica_id < 0
     response = new_fetch_response(state, 0)
     if parked.tells_place:
         response.leader_endpoints = state.leader_endpoints
@@ -170,7 +170,7 @@ def answer_fetch(state: ReplicaState, parked: Parked) -> None:
             response,
             parked.offset if readable else -1,
             min(parked.max_bytes, limits.BATCH_BYTES_MAX),
-            state.high_watermark if readable and consumer else -1,  # I20
+            state.high_watermark if readable and without_id else -1,  # I20
         )
     )
 
