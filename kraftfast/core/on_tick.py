@@ -42,6 +42,7 @@ from kraftfast.core.read_barrier import (
     tend_barriers,
     tend_leader_barriers,
 )
+from kraftfast.core.replication.fetch_answers import answer_parked, push_all, push_due_ms
 from kraftfast.core.replication.fetching import (
     close_stream,
     fetch_due_ms,
@@ -53,7 +54,7 @@ from kraftfast.core.replication.fetching import (
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.replication.serving import answer_parked, push_all, push_due_ms, request_drain
+from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.snapshots.leases import expire
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.warning import warn, warn_of_no_leader
@@ -445,13 +446,9 @@ SHUTDOWN = Timer(shutdown_due_ms, end)
 def timers(*rows: Timer) -> Timers:
     """Return the timers of a role."""
     rows = (BARRIERS, *rows, SHUTDOWN)
-    due = []
     for each in rows:
-        if each.due_ms is not never_ms:
-            due.append(each.due_ms)
-        else:
-            assert each.every_poll, "nothing runs this timer"
-    return Timers(rows, tuple(due))
+        assert each.every_poll or each.due_ms is not never_ms, "nothing runs this timer"
+    return Timers(rows, tuple([each.due_ms for each in rows if each.due_ms is not never_ms]))
 
 
 ELECTION = timers(

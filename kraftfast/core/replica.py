@@ -91,6 +91,7 @@ from kraftfast.core.read_barrier import (
     on_read_barrier_requested,
     on_read_barrier_response,
 )
+from kraftfast.core.replication.fetch_answers import on_stream_answered
 from kraftfast.core.replication.fetching import bootstrap_ids
 from kraftfast.core.replication.on_append import on_appended, on_appends_queued
 from kraftfast.core.replication.on_fetch import on_fetch
@@ -101,7 +102,6 @@ from kraftfast.core.replication.on_fetch_response import (
 )
 from kraftfast.core.replication.on_fetched_written import on_fetched_written
 from kraftfast.core.replication.on_flushed import on_flushed
-from kraftfast.core.replication.serving import on_stream_answered
 from kraftfast.core.snapshots import own_snapshots as snapshots_of
 from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_slice_answered
 from kraftfast.core.snapshots.on_fetch_snapshot_response import on_fetch_snapshot_response

@@ -127,8 +127,8 @@ def test_a_flush_beyond_the_end_is_a_broken_invariant() -> None:
 # covers: testUpdateHighWatermarkQuorumRemovingLeaderFromVoterStates
 def test_a_leader_outside_the_set_commits_by_the_others() -> None:
     """D16, I17."""
+    from kraftfast.core.replication.high_watermark import acknowledge_self
     from kraftfast.core.replication.leader import Leader
-    from kraftfast.core.replication.serving import acknowledge_self
 
     it = leader()
     outside = Leader.elected(VoterSet.of(2, 3, 4), key(1), 0)

@@ -123,12 +123,12 @@ def leader_forgets_that_it_led() -> None:
 @bug("I20")
 def consumer_reads_ahead() -> None:
     from kraftfast.core.effects import AnswerFetch
-    from kraftfast.core.replication import serving
+    from kraftfast.core.replication import fetch_answers
 
     def unbounded(source: Any, response: Any, offset: int, max_bytes: int, end: int) -> Any:
         return AnswerFetch(source, response, offset, max_bytes, -1)
 
-    with in_place_of(serving, "AnswerFetch", unbounded):
+    with in_place_of(fetch_answers, "AnswerFetch", unbounded):
         history(("append", 1), ("consume", 1))
 
 

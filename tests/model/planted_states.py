@@ -328,9 +328,9 @@ def old_leader_is_kept() -> None:
 
 @bug("I25")
 def answered_fetches_stay() -> None:
-    from kraftfast.core.replication import on_append, serving
+    from kraftfast.core.replication import fetch_answers, high_watermark, on_append
 
-    before = serving.answer_parked
+    before = fetch_answers.answer_parked
 
     def keeps(state: Any, leader: Any, *words: Any) -> None:
         waited = list(leader.parked)
@@ -339,7 +339,7 @@ def answered_fetches_stay() -> None:
 
     appends: tuple[Action, ...] = (("append", 1), ("calm",))
     with in_place_of(on_append, "answer_parked", keeps):
-        with in_place_of(serving, "answer_parked", keeps):
+        with in_place_of(high_watermark, "answer_parked", keeps):
             history(*appends * 20, streaming=False)
 
 

@@ -15,7 +15,7 @@ from kraftfast.core.events import TransferRequested
 from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, check_leads
 from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
-from kraftfast.core.replication.serving import request_drain
+from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE

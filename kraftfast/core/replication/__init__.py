@@ -1,4 +1,5 @@
 """How records reach a majority: Fetch, acknowledgements, flushes and the high watermark.
 
-``serving`` is what a leader does for the others, ``fetching`` what the others do for themselves.
+``high_watermark`` counts what is on disks, and commits; ``fetch_answers`` answers followers, and
+``fetching`` is what those do for themselves.
 """

@@ -6,9 +6,10 @@ from kraftfast.core.events cimport Appended, AppendsQueued
 from kraftfast.core.replication.flush_policy cimport flush_leader
 from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
-from kraftfast.core.replication.serving cimport acknowledge_self, answer_parked
-from kraftfast.core.replication.serving cimport maybe_update_high_watermark, push_all
-from kraftfast.core.replication.serving cimport request_drain
+from kraftfast.core.replication.fetch_answers cimport answer_parked
+from kraftfast.core.replication.high_watermark cimport acknowledge_self
+from kraftfast.core.replication.fetch_answers cimport push_all
+from kraftfast.core.replication.high_watermark cimport maybe_update_high_watermark
 from kraftfast.core.state cimport ReplicaState
 
 
@@ -22,3 +23,7 @@ cpdef on_appended(ReplicaState state, Appended event, long long now_ms)
 
 @cython.locals(log=LogView)
 cpdef on_appended_late(ReplicaState state, Appended event, long long now_ms)
+
+
+@cython.locals(log=LogView, room=cython.longlong)
+cpdef request_drain(ReplicaState state, Leader leader, long long now_ms)

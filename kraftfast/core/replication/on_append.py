@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from kraftfast.core.effects import RefuseAppends
+from kraftfast import limits
+from kraftfast.core.effects import DrainAppends, RefuseAppends
 from kraftfast.core.events import Appended, AppendsQueued
 from kraftfast.core.membership.changes import change_appended
 from kraftfast.core.membership.on_controls import hold_for_voters, on_controls
+from kraftfast.core.replication.fetch_answers import answer_parked, push_all
 from kraftfast.core.replication.flush_policy import flush_leader
-from kraftfast.core.replication.serving import (
-    acknowledge_self,
-    answer_parked,
-    maybe_update_high_watermark,
-    push_all,
-    request_drain,
-)
+from kraftfast.core.replication.high_watermark import acknowledge_self, maybe_update_high_watermark
+from kraftfast.core.replication.leader import Leader
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 
@@ -79,3 +76,20 @@ def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
     assert not state.writing and state.leader is None
     on_controls(state, event.controls, now_ms)
     state.poll_due = True
+
+
+def request_drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Have the node append what producers queued, within the bounds of D14."""
+    log = state.log
+    if not leader.appends_queued or leader.draining or state.shutting_down:
+        return
+    if leader.transfer is not None:
+        return
+    if log.end_offset == leader.epoch_start_offset:
+        return  # the epoch's first record is its LeaderChange
+    room = state.config.unflushed_bytes_max - log.flushing_bytes - log.unflushed_bytes
+    if room <= 0 or now_ms - log.oldest_unflushed_ms() > state.config.held_age_ms_max:
+        return
+    leader.appends_queued = False
+    leader.draining = True
+    state.effects.append(DrainAppends(state.epoch, min(room, limits.TURN_BYTES_MAX)))

@@ -6,9 +6,10 @@ from kraftfast.core.events cimport RequestReceived
 from kraftfast.core.replication.flush_policy cimport flush_leader
 from kraftfast.core.replication.leader cimport Leader, Parked, Progress
 from kraftfast.core.messages cimport FetchRequest, FetchResponse
-from kraftfast.core.replication.serving cimport acknowledge, answer_fetch
-from kraftfast.core.replication.serving cimport maybe_update_high_watermark
-from kraftfast.core.replication.serving cimport is_readable, push
+from kraftfast.core.replication.fetch_answers cimport answer_fetch
+from kraftfast.core.replication.high_watermark cimport acknowledge
+from kraftfast.core.replication.high_watermark cimport maybe_update_high_watermark
+from kraftfast.core.replication.fetch_answers cimport is_readable, push
 from kraftfast.core.state cimport ReplicaState
 
 

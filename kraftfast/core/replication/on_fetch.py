@@ -17,16 +17,10 @@ from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import LogView
 from kraftfast.core.membership.voter_change import VoterChange
 from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.core.replication.fetch_answers import answer_fetch, is_readable, park, push
 from kraftfast.core.replication.flush_policy import flush_leader
+from kraftfast.core.replication.high_watermark import acknowledge, maybe_update_high_watermark
 from kraftfast.core.replication.leader import Leader, Parked, Progress
-from kraftfast.core.replication.serving import (
-    acknowledge,
-    answer_fetch,
-    is_readable,
-    maybe_update_high_watermark,
-    park,
-    push,
-)
 from kraftfast.core.replication.validation import Validity, validate
 from kraftfast.core.requests import top_level_error
 from kraftfast.core.state import ReplicaState

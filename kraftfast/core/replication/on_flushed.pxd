@@ -7,8 +7,9 @@ from kraftfast.core.replication.fetching cimport fetch_next, update_stream
 from kraftfast.core.replication.flush_policy cimport flush_follower, flush_leader
 from kraftfast.core.replication.follower cimport Follower
 from kraftfast.core.replication.leader cimport Leader
-from kraftfast.core.replication.serving cimport acknowledge_self, request_drain
-from kraftfast.core.replication.serving cimport maybe_update_high_watermark
+from kraftfast.core.replication.high_watermark cimport acknowledge_self
+from kraftfast.core.replication.on_append cimport request_drain
+from kraftfast.core.replication.high_watermark cimport maybe_update_high_watermark
 from kraftfast.core.state cimport ReplicaState
 
 

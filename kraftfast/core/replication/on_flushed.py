@@ -5,11 +5,8 @@ from __future__ import annotations
 from kraftfast.core.events import Flushed
 from kraftfast.core.replication.fetching import fetch_next, update_stream
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
-from kraftfast.core.replication.serving import (
-    acknowledge_self,
-    maybe_update_high_watermark,
-    request_drain,
-)
+from kraftfast.core.replication.high_watermark import acknowledge_self, maybe_update_high_watermark
+from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.state import ReplicaState
 
 

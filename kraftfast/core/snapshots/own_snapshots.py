@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast import limits
 from kraftfast.core.effects import DeleteBefore, Reply
 from kraftfast.core.events import RetentionDue, SnapshotCreated
-from kraftfast.core.replication.serving import new_fetch_response
+from kraftfast.core.replication.fetch_answers import new_fetch_response
 from kraftfast.core.snapshots.leases import expire, leased_offset
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import InvalidOption

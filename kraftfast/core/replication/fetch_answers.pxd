@@ -1,23 +1,11 @@
-"""What a leader does for the others, for compiled callers. See ``serving.py``."""
+"""For compiled callers. See ``fetch_answers.py``."""
 
 cimport cython
 
 from kraftfast.core.events cimport StreamAnswered
 from kraftfast.core.replication.leader cimport Leader, Parked, Progress
-from kraftfast.core.log_view cimport LogView
 from kraftfast.core.messages cimport FetchResponse
 from kraftfast.core.state cimport ReplicaState
-
-
-cpdef bint acknowledge(
-    ReplicaState state, Leader leader, Progress progress, long long offset, bint in_memory
-) except -1
-
-cpdef bint acknowledge_self(ReplicaState state, Leader leader) except -1
-
-
-@cython.locals(offset=cython.longlong)
-cpdef maybe_update_high_watermark(ReplicaState state, Leader leader, long long now_ms)
 
 
 @cython.locals(progress=Progress)
@@ -35,7 +23,9 @@ cpdef on_stream_answered(ReplicaState state, StreamAnswered event, long long now
 @cython.locals(due_ms=cython.longlong, progress=Progress)
 cpdef long long push_due_ms(ReplicaState state, Leader leader) except? -1
 
+
 cpdef FetchResponse new_fetch_response(ReplicaState state, long long stream)
+
 
 cpdef bint is_readable(ReplicaState state, long long replica_id, long long offset) except -1
 
@@ -46,7 +36,3 @@ cpdef answer_fetch(ReplicaState state, Parked parked)
 
 @cython.locals(parked=Parked)
 cpdef answer_parked(ReplicaState state, Leader leader, bint committed, long long now_ms=*)
-
-
-@cython.locals(log=LogView, room=cython.longlong)
-cpdef request_drain(ReplicaState state, Leader leader, long long now_ms)

@@ -1,71 +1,15 @@
-"""What a leader does for its followers: count acknowledgements, commit, answer and push."""
+"""Answers of a leader to Fetches: pushed on a stream, or parked until there is something to say."""
 
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.effects import (
-    AcknowledgedByAll,
-    AdvanceHighWatermark,
-    AnswerFetch,
-    DrainAppends,
-)
+from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.elections.leader_identity import identity_of_leader
 from kraftfast.core.events import StreamAnswered
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import FetchResponse
 from kraftfast.core.replication.leader import Leader, Parked, Progress
 from kraftfast.core.state import ReplicaState
-
-
-def acknowledge(
-    state: ReplicaState, leader: Leader, progress: Progress, offset: int, in_memory: bool
-) -> bool:
-    """Record what a replica has on disk (D3); return whether that may move the high watermark.
-
-    A durable leader does not count what a voter has in memory only.
-    """
-    progress.acknowledged_end_offset = offset
-    if leader.transfer is not None:
-        state.poll_due = True  # it may be the successor
-    if progress.slot < 0 or (in_memory and not state.log.in_memory):
-        return False
-    leader.acknowledged.put(progress.slot, offset)
-    return True
-
-
-def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
-    """Count the leader itself: only for what is on its own disk (D1, I12)."""
-    if leader.slot < 0:
-        return False
-    leader.acknowledged.put(leader.slot, state.log.ackable_end_offset())
-    return True
-
-
-def maybe_update_high_watermark(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Move the high watermark to what a majority of the voters in force has on disk.
-
-    Only past a record of the leader's own epoch (D6), and never back (I6). Parked Fetches are
-    answered with it (KIP-1166), and streams get it.
-    """
-    offset = leader.acknowledged.by_majority()
-    if offset > leader.epoch_start_offset and offset > state.high_watermark:
-        assert offset <= state.log.end_offset
-        assert offset >= state.committed_offset, "committed records are never uncommitted (I4, I6)"
-        state.high_watermark = offset
-        state.committed_offset = offset
-        state.effects.append(AdvanceHighWatermark(offset))
-        if leader.watches_commit:
-            state.poll_due = True
-        answer_parked(state, leader, True)
-        push_all(state, leader, now_ms)
-    if state.for_all and state.history.latest_offset < state.high_watermark:
-        # D16: a set that is not committed may be undone, and the one before counts again.
-        # Majorities of both have a voter in common; all of the smaller are not all of the other.
-        offset = leader.acknowledged.by_all()
-        if offset > leader.epoch_start_offset and offset > leader.all_acknowledged:
-            assert offset <= state.high_watermark
-            leader.all_acknowledged = offset
-            state.effects.append(AcknowledgedByAll(offset))
 
 
 def push_all(state: ReplicaState, leader: Leader, now_ms: int) -> None:
@@ -204,20 +148,3 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
             waiting.append(parked)
             leader.parked_deadline_ms = min(leader.parked_deadline_ms, parked.deadline_ms)
     leader.parked = waiting
-
-
-def request_drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Have the node append what producers queued, within the bounds of D14."""
-    log = state.log
-    if not leader.appends_queued or leader.draining or state.shutting_down:
-        return
-    if leader.transfer is not None:
-        return
-    if log.end_offset == leader.epoch_start_offset:
-        return  # the epoch's first record is its LeaderChange
-    room = state.config.unflushed_bytes_max - log.flushing_bytes - log.unflushed_bytes
-    if room <= 0 or now_ms - log.oldest_unflushed_ms() > state.config.held_age_ms_max:
-        return
-    leader.appends_queued = False
-    leader.draining = True
-    state.effects.append(DrainAppends(state.epoch, min(room, limits.TURN_BYTES_MAX)))
