@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from kraftfast.bench.targets import check_replaceable
 from kraftfast.bench.timeline import FOLLOWED, IN_ORDER, Mark, Slice, Timeline
-from kraftfast.errors import InputError, InvalidOption, StorageError
+from kraftfast.errors import HostUnsupported, InputError, StorageError
 
 PACKETS_AT_ONCE = 4096
 SEQUENCE = 1
@@ -26,11 +26,11 @@ INT64_MAX = 2**63 - 1
 
 
 def protobuf() -> Any:
-    """Return Perfetto's messages. Raises InvalidOption where they are not installed."""
+    """Return Perfetto's messages. Raises HostUnsupported where they are not installed."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError:
-        raise InvalidOption(
+        raise HostUnsupported(
             "a timeline needs perfetto's messages: pip install 'kraftfast[profile]'"
         ) from None
     return perfetto_trace_pb2

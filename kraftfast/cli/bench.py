@@ -86,7 +86,11 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorators = [
         options.below,
         options.record_size,
-        click.option("--seconds", type=options.SECONDS, help="Measure for so long [5]."),
+        click.option(
+            "--seconds",
+            type=options.SECONDS,
+            help="Measure for so long [5; a timeline: 1].",
+        ),
         click.option(
             "--total",
             type=options.MIB,

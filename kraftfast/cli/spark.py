@@ -37,8 +37,11 @@ def spark() -> None:
 
 def session(place: str, size: str) -> Any:
     """Raises SparkUnavailable."""
+    import logging
+
     from kraftfast.spark import get_spark
 
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j shows what Ctrl-C ends
     return get_spark(place, memory=size)
 
 
@@ -117,7 +120,10 @@ def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str
 def compact(
     places: tuple[str, ...], servers: str | None, master: str, memory: str, as_json: bool
 ) -> None:
-    """Write the latest value of each key as Parquet into the folder TARGET, which must be new."""
+    """Write the latest value of each key as Parquet into the folder TARGET, which must be new.
+
+    Records without a key are left out, and counted.
+    """
     from kraftfast.errors import InputError
     from kraftfast.spark import told
     from kraftfast.spark.jobs.conversion import compact as latest
@@ -132,14 +138,16 @@ def compact(
     with told():
         log = reader.option("bootstrap.servers", servers).load() if servers else reader.load(source)
         try:
+            without = log.where("key is null").count()
             latest(log).write.mode("overwrite").parquet(unfinished)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         os.rename(unfinished, target)
     keys = _rows(target)
-    fields = {"path": target, "keys": keys}
-    click.echo(json.dumps(fields) if as_json else f"{target}: {keys:,} keys")
+    fields = {"path": target, "keys": keys, "records_without_key": without}
+    said = f"; {without:,} records without a key left out" if without else ""
+    click.echo(json.dumps(fields) if as_json else f"{target}: {keys:,} keys{said}")
 
 
 def _rows(folder: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftfast.bench import trace_file
-from kraftfast.errors import InputError, InvalidOption
+from kraftfast.errors import HostUnsupported, InputError
 from tests.bench.test_timeline import whole
 
 pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path) -> No
 
 def test_without_perfettos_messages_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
-    with pytest.raises(InvalidOption, match=r"pip install 'kraftfast\[profile\]'"):
+    with pytest.raises(HostUnsupported, match=r"pip install 'kraftfast\[profile\]'"):
         trace_file.protobuf()
 
 

@@ -9,8 +9,7 @@ import pytest
 from kraftfast.client.host import KernelHost
 from kraftfast.client.producer.own_threads import PAUSE_S
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.refusals import FULL_PAUSE_S
-from kraftfast.client.search import Full
+from kraftfast.client.search import FULL_PAUSE_S, Full
 from kraftfast.errors import KraftfastError, NotLeader
 from tests.client.scripted_quorum import ScriptedQuorum
 

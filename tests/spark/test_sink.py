@@ -238,6 +238,64 @@ def test_a_data_frame_is_appended_and_a_failed_task_tried_again(
     assert not (Path(quorum.path) / "spark-sink").exists(), "nothing stays of what was staged"
 
 
+@pytest.mark.spark
+def test_a_named_job_that_is_cut_into_other_tasks_stores_no_row_twice(
+    spark: Any, quorum: kraftfast.LocalQuorum
+) -> None:
+    """Each task looked for its rows under its own name, and found those of another missing."""
+
+    def load(rows: int, tasks: int, name: str = "cut") -> None:
+        frame = spark.range(0, rows, 1, tasks).selectExpr("concat('cut ', id) as value")
+        out = frame.write.format("kraftfast").mode("append").option("writeMode", "direct")
+        out.option("producerName", name).save(str(quorum.path))
+
+    load(10, 2)
+    whole = sorted(b"cut %d" % number for number in range(10))
+    for rows, tasks in ((10, 1), (10, 3), (12, 2), (12, 1), (8, 2)):
+        with pytest.raises(Exception, match="another job wants another producerName"):
+            load(rows, tasks)
+        assert sorted(stored(quorum, b"cut ")) == whole, (rows, tasks)
+    load(10, 2)
+    assert sorted(stored(quorum, b"cut ")) == whole
+
+
+@pytest.mark.spark
+def test_a_named_job_that_failed_is_not_cut_into_other_tasks_unseen(
+    spark: Any, quorum: kraftfast.LocalQuorum
+) -> None:
+    def load(tasks: int, fails: bool) -> None:
+        value = "concat('half ', id)"
+        if fails:
+            value = f"if(id = 9, raise_error('no'), {value})"
+        frame = spark.range(0, 10, 1, tasks).selectExpr(f"{value} as value")
+        out = frame.write.format("kraftfast").mode("append").option("writeMode", "direct")
+        out.option("producerName", "half").save(str(quorum.path))
+
+    with pytest.raises(Exception, match="no"):
+        load(2, True)
+    with pytest.raises(Exception, match="another job wants another producerName"):
+        load(1, False)
+    load(2, False)
+    assert sorted(stored(quorum, b"half ")) == sorted(b"half %d" % number for number in range(10))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("named", [False, True])
+def test_nothing_stays_of_what_a_failed_job_staged(
+    spark: Any, quorum: kraftfast.LocalQuorum, tmp_path: Path, named: bool
+) -> None:
+    """Files of attempts whose rows ended in an error of the JVM stayed for ever."""
+    frame = spark.range(0, 20_000, 1, 2).selectExpr(
+        "if(id = 19999, raise_error('no'), 'x') as value"
+    )
+    out = frame.write.format("kraftfast").mode("append").option("stagingDir", str(tmp_path / "s"))
+    if named:
+        out = out.option("producerName", "failed")
+    with pytest.raises(Exception, match="no"):
+        out.save(str(quorum.path))
+    assert [each.name for each in tmp_path.rglob("*.arrow")] == []
+
+
 KILLED = """
 import sys
 from pyspark.sql import functions as F

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,27 @@ def test_what_is_done_is_kept_where_a_sweep_is_interrupted(tmp_path: Path) -> No
         sweep(interrupted, range(5), backend="inline", again=command, out=str(tmp_path / "out"))
     kept = read_rows(str(tmp_path / "out"))  # in the order in which their files are found
     assert sorted(row["item"] for row in kept) == [0, 1]
+
+
+def leave_a_mark(item: str) -> dict[str, Any]:
+    Path(item).touch()
+    time.sleep(0.2)
+    return {"ok": True}
+
+
+def test_a_sweep_that_is_interrupted_ends_its_processes(tmp_path: Path) -> None:
+    """It went on to the end of all its parts first, whatever its user pressed."""
+
+    def interrupt(done: int, _total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    items = [str(tmp_path / f"{number:03}") for number in range(200)]
+    with pytest.raises(KeyboardInterrupt):
+        sweep(leave_a_mark, items, parts=200, workers=2, progress=interrupt)
+    assert 0 < len(list(tmp_path.iterdir())) < 100
+    while multiprocessing.active_children():
+        time.sleep(0.05)
 
 
 def test_what_failed_is_run_again(tmp_path: Path) -> None:

@@ -438,6 +438,14 @@ class AsyncAdmin:
         """See :meth:`Admin.describe`."""
         return await self._in_thread(self.admin.describe, timeout=timeout)
 
+    async def cluster_id(self, *, timeout: float = 10.0) -> str:
+        """See :meth:`Admin.cluster_id`."""
+        return await self._in_thread(self.admin.cluster_id, timeout=timeout)
+
+    async def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
+        """See :meth:`Admin.reassignment`."""
+        return await self._in_thread(self.admin.reassignment, timeout=timeout)
+
     async def read_barrier(self, *, timeout: float = 10.0) -> int:
         """See :meth:`Admin.read_barrier`."""
         return await self._in_thread(self.admin.read_barrier, timeout=timeout)

@@ -190,12 +190,19 @@ def _processes(
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
         pending = {pool.submit(run_part, run, again, share, out) for share in shares}
-        while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                rows = future.result()
-                found += rows
-                tell.add(len(rows))
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    rows = future.result()
+                    found += rows
+                    tell.add(len(rows))
+        except BaseException:  # Ctrl-C: what has not begun never does, what runs is given up
+            running = list((pool._processes or {}).values())  # 3.14 has terminate_workers
+            pool.shutdown(wait=False, cancel_futures=True)
+            for each in running:
+                each.terminate()
+            raise
     return found
 
 

@@ -5,15 +5,17 @@ A program with a session of its own (a cluster's, a notebook's) calls :func:`reg
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import kraftfast
@@ -156,9 +158,14 @@ def get_spark(
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in settings.items():
         builder = builder.config(name, str(value))
+    before = children()
     try:
         with _another_kraftfast_comes_last():
             spark = builder.getOrCreate()
+    except KeyboardInterrupt:  # PySpark forgets a JVM that is starting, which ignores SIGINT
+        for pid in children() - before:
+            os.kill(pid, signal.SIGKILL)
+        raise
     except Exception as error:
         text = str(error).strip().splitlines()
         raise SparkUnavailable(
@@ -167,6 +174,15 @@ def get_spark(
     if classes is not None:
         classes.keep(spark)
     return register(spark)
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started and that have not been waited for."""
+    found = set[int]()
+    for path in glob.glob("/proc/self/task/*/children"):
+        with suppress(OSError), open(path) as file:
+            found |= {int(each) for each in file.read().split()}
+    return found
 
 
 def _java_options(quiet: bool, short: bool, classes: ClassArchive | None) -> str:

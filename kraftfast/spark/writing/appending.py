@@ -41,17 +41,23 @@ class Appended(WriterCommitMessage):
 
 
 def append_rows(
-    options: SinkOptions, name: str, batches: Iterator[pa.RecordBatch], since: int = -1
+    options: SinkOptions,
+    name: str,
+    batches: Iterator[pa.RecordBatch],
+    since: int = -1,
+    wanted: int | None = None,
 ) -> Appended:
     """Append what is not committed yet under this name; returns once all of it is.
 
     ``since``: no attempt before used the name below this offset; -1 if that is not known.
+    ``wanted``: how many rows there were when the job ended before; None: it did not.
 
     Raises NoQuorum, UnknownOutcome, RecordTooLarge, RecordsRefused, ProducerFenced; InputError if
     what is committed are other records than the first rows.
     """
     first = next((batch for batch in batches if len(batch)), None)
     if first is None:
+        check_rows(name, 0, wanted, 0)
         return Appended(0, 0, -1, -1)  # a name for nothing would only push another out
     with options.producer(name) as producer:
         standing, rows = producer.standing, 0
@@ -66,6 +72,7 @@ def append_rows(
             if stored is not None and skip:
                 stored.compare(records.slice(0, skip), rows)
             rows += len(records)
+            check_rows(name, rows, wanted)
             if skip < len(records):
                 hand_over(producer, records.slice(skip), options.timeout)
         if rows < resumed:
@@ -73,6 +80,7 @@ def append_rows(
                 f"{resumed} records of {label_of(name)} are committed, and the task has {rows} "
                 f"rows: {CAUSES}"
             )
+        check_rows(name, rows, wanted, rows)
         begin, end = settle_all(producer, options.timeout)
         return Appended(rows, resumed, begin, end)
 
@@ -81,6 +89,19 @@ CAUSES = (
     "a task's rows must be the same in the same order each time (writeMode=staged takes any), and "
     "another job wants another producerName"
 )
+
+
+def check_rows(name: str, rows: int, wanted: int | None, least: int | None = None) -> None:
+    """Check that a task has no more rows than it had, nor fewer once it has ``least`` in all.
+
+    Raises InputError.
+    """
+    if wanted is None or (rows <= wanted and (least is None or least == wanted)):
+        return
+    raise InputError(
+        f"{label_of(name)} had {wanted} rows when the job ended before, and has "
+        f"{rows if least is not None else f'{rows} or more'} now: {CAUSES}"
+    )
 
 
 PREFIX = re.compile(r"spark-(?:named|query|once)-")

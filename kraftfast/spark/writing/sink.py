@@ -26,6 +26,13 @@ from kraftfast.errors import InvalidOption
 from kraftfast.spark.streaming.direct_notes import finished_end, note_finished
 from kraftfast.spark.writing.appending import Appended, append_rows
 from kraftfast.spark.writing.destination import SinkOptions
+from kraftfast.spark.writing.direct_tasks import (
+    Rows,
+    check_tasks,
+    note_rows,
+    noted_rows,
+    rows_of,
+)
 from kraftfast.spark.writing.outgoing import check_schema
 from kraftfast.spark.writing.staging import (
     Job,
@@ -58,7 +65,8 @@ def staged_of(messages: list[Any]) -> list[Staged]:
 class BatchWriter(DataSourceArrowWriter):
     """Appends a data frame. Its name is made once and shipped to all tasks with this object."""
 
-    # job: of this data frame. since: where the log ended before; of direct writing only.
+    # job: of this data frame. since: where the log ended before; of direct writing only, as noted:
+    # the rows of its tasks when it ran before.
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         check_schema(schema, overwrite)
@@ -70,8 +78,11 @@ class BatchWriter(DataSourceArrowWriter):
         direct_once = options.mode == "direct" and kind == "once"
         root = "" if direct_once else options.staging_root(False)
         self.job = Job(root, kind, f"spark-{kind}-{name}")
+        self.noted: Rows | None = None
         if kind == "named":
             claim(self.job, options.mode)
+            if options.mode == "direct":
+                self.noted = noted_rows(self.job, options)
         self.since = -1
         if direct_once or (options.mode == "direct" and options.never_run):
             self.since = options.committed_end()
@@ -84,17 +95,26 @@ class BatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         name = task_name(self.job.name, partition)
-        return append_rows(self.options, name, iterator, self.since)
+        wanted = rows_of(self.noted, partition)
+        return append_rows(self.options, name, iterator, self.since, wanted)
 
     def commit(self, messages: list[Any]) -> None:
         """Append what was staged. What was written directly is committed already."""
         staged = staged_of(messages)
         if staged:
             publish(self.options, staged)
+        elif self._is_noted():
+            check_tasks(self.job, self.noted, messages)
+            note_rows(self.job, self.options, messages)
 
     def abort(self, messages: list[Any]) -> None:
         """Remove what was staged. What was appended stays: a job with its name goes on there."""
-        forget(staged_of(messages))
+        forget(self.job)
+        if self._is_noted() and self.noted is None:
+            note_rows(self.job, self.options, messages)
+
+    def _is_noted(self) -> bool:
+        return self.job.kind == "named" and self.options.mode == "direct"
 
 
 @dataclass(frozen=True)
@@ -146,4 +166,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Do nothing: the batch comes again, and goes on behind what was appended."""
-        forget(staged_of(messages))
+        for job in {each.job for each in staged_of(messages)}:
+            forget(job)

@@ -448,13 +448,7 @@ def _finish(job: Job, plan: Plan) -> None:
 
 def _clean(job: Job) -> None:
     """Remove what was staged, and all that a job leaves which can never run again."""
-    if job.kind == "once":
-        shutil.rmtree(job.directory, ignore_errors=True)
-    else:
-        for name in os.listdir(job.directory):
-            if name not in KEPT:
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(job.directory, name))
+    _remove_staged(job)
     with suppress(OSError):  # others remove theirs meanwhile
         for entry in os.scandir(job.root):
             old = entry.stat().st_mtime < time.time() - LEFT_S
@@ -463,15 +457,25 @@ def _clean(job: Job) -> None:
         os.rmdir(job.root)  # where nothing else is in it
 
 
-def forget(staged: list[Staged]) -> None:
-    """Remove what the tasks of an attempt staged that Spark gave up, unless a commit has begun."""
-    for each in staged:
-        path = os.path.join(each.job.directory, PLAN)
-        if each.job.kind == "once":  # it can never go on
-            shutil.rmtree(each.job.directory, ignore_errors=True)
-        elif each.file and not os.path.exists(path):
-            with suppress(OSError):
-                os.unlink(os.path.join(each.job.directory, each.file))
-    for directory in {each.job.directory for each in staged}:
+def _remove_staged(job: Job) -> None:
+    if job.kind == "once":
+        shutil.rmtree(job.directory, ignore_errors=True)
+        return
+    for name in os.listdir(job.directory):
+        if name not in KEPT:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(job.directory, name))
+
+
+def forget(job: Job) -> None:
+    """Remove what all attempts of a job staged that Spark gave up, unless a commit has begun.
+
+    An attempt that was killed has told of no file; each row of it comes again.
+    """
+    if not job.root or (job.kind != "once" and os.path.exists(os.path.join(job.directory, PLAN))):
+        return
+    with suppress(OSError):
+        _remove_staged(job)
+    for directory in (job.directory, job.root):
         with suppress(OSError):
             os.rmdir(directory)
