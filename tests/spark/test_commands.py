@@ -14,7 +14,9 @@ import pytest
 from pyarrow import parquet
 
 from kraftfast.cli import root
-from tests.spark.kit import LogFiles
+from kraftfast.record import pure
+from kraftfast.record.shapes import Record
+from tests.spark.kit import TIMESTAMP, LogFiles
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +92,10 @@ def test_latency_of_what_is_none(kraftfast: Run, samples: Path, tmp_path: Path) 
 def test_compact(kraftfast: Run, log: LogFiles, tmp_path: Path) -> None:
     target = tmp_path / "latest"
     done = kraftfast("compact", log.path, target, "--json")
-    assert (done.code, json.loads(done.out)) == (0, {"path": str(target), "keys": 2, "records_without_key": 0})
+    assert (done.code, json.loads(done.out)) == (
+        0,
+        {"path": str(target), "keys": 2, "records_without_key": 0},
+    )
     rows = parquet.read_table(target).sort_by("key").to_pylist()
     assert [(row["key"], row["value"], row["offset"]) for row in rows] == [
         (b"key 0", b"value 118", 118), (b"key 1", b"value 119", 119),
@@ -102,7 +107,8 @@ def test_compact(kraftfast: Run, log: LogFiles, tmp_path: Path) -> None:
 def test_what_compaction_leaves_out_is_told(kraftfast: Run, tmp_path: Path) -> None:
     """A log without keys became nothing, and "0 keys" was all that was said."""
     made = LogFiles(tmp_path / "plain")
-    made.fill(1, 2, 10)
+    records = [Record(offset, TIMESTAMP, None, b"value") for offset in range(20)]
+    made.roll().write_bytes(pure.encode_batch(records, leader_epoch=1))
     done = kraftfast("compact", made.path, tmp_path / "latest")
     assert done.code == 0 and "0 keys; 20 records without a key left out" in done.out
 
