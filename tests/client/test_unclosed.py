@@ -171,6 +171,28 @@ def test_futures_of_a_forgotten_producer_are_resolved(scripted: ScriptedQuorum) 
     assert warnings_told == ["an async producer was not closed"]
 
 
+FORGOTTEN = """
+import asyncio, gc, sys
+import kraftfast
+async def main():
+    producer = await kraftfast.connect(sys.argv[1]).async_producer()
+    producer.append(b"forgotten")
+asyncio.run(main())
+gc.collect()
+"""
+
+
+def test_an_async_producer_that_is_forgotten_at_the_end_of_its_loop(quorum: LocalQuorum) -> None:
+    """Its end was left to a loop in its last turns: asyncio told of a task and a coroutine."""
+    command = [sys.executable, "-W", "default", "-c", FORGOTTEN, str(quorum.path)]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        told = [line for line in done.stderr.splitlines() if "Warning:" in line or "rror" in line]
+        told = [line for line in told if "tracemalloc" not in line]
+        assert done.returncode == 0 and len(told) == 1, done.stderr
+        assert "ResourceWarning: an async producer was not closed" in told[0]
+
+
 def test_a_producer_outlives_its_loop_and_says_so(scripted: ScriptedQuorum) -> None:
     """Not asyncio's RuntimeError."""
 

@@ -26,7 +26,7 @@ from typing import Any, Unpack
 
 from kraftfast import forks
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT
-from kraftfast.client.producer.loop_refs import check_loop, let_go_in, weakly
+from kraftfast.client.producer.loop_refs import check_loop, end_in, let_go_in, weakly
 from kraftfast.client.producer.loop_threads import SEARCH_S, in_steps, in_thread
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.producer import Producer
@@ -457,8 +457,8 @@ class AsyncProducer(forks.Unique):
             if not self._closed:
                 self._closed = True
                 self._ending = self._loop.create_task(self._end())
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
+            if self._ending is not None:
+                await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
         self._tick.cancel()
@@ -485,12 +485,13 @@ class AsyncProducer(forks.Unique):
         if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn("an async producer was not closed", ResourceWarning, source=self)
+        fd = -1 if self._watched is None else self._fd
         with contextlib.suppress(RuntimeError):
             if self._waiting:  # futures, which its end resolves
-                self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.close()))
+                end_in(self._loop, self.close, fd, self.producer)
                 return
         self._closed = True
-        let_go_in(self._loop, -1 if self._watched is None else self._fd, self.producer)
+        let_go_in(self._loop, fd, self.producer)
 
     async def __aenter__(self) -> AsyncProducer:
         return await self._connected()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import _get_running_loop
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from kraftfast.errors import Closed, LocalError
 
@@ -45,6 +45,39 @@ def let_go_in(loop: asyncio.AbstractEventLoop, fd: int, owner: LetsGo) -> None:
         loop.call_soon_threadsafe(let_go)
     except RuntimeError:
         owner.let_go()
+
+
+_ending: set[asyncio.Task[None]] = set()
+
+
+def end_in(
+    loop: asyncio.AbstractEventLoop,
+    end: Callable[[], Coroutine[Any, Any, None]],
+    fd: int,
+    owner: LetsGo,
+) -> None:
+    """Have the loop run ``end()`` for what nothing else holds, else do as :func:`let_go_in`.
+
+    At once where the loop runs here: it may be in its last turns, and cancels what it has by then.
+    Raises RuntimeError if the loop has ended.
+    """
+
+    def ended(task: asyncio.Task[None]) -> None:
+        _ending.discard(task)
+        if task.cancelled():  # maybe before it began
+            if fd >= 0:
+                loop.remove_reader(fd)
+            owner.let_go()
+
+    def begin() -> None:
+        task = loop.create_task(end())
+        _ending.add(task)
+        task.add_done_callback(ended)
+
+    if _get_running_loop() is loop:
+        begin()
+    else:
+        loop.call_soon_threadsafe(begin)
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
