@@ -133,5 +133,5 @@ if __name__ == "__main__":
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:  # its lines cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"kraftfast.sim: {error}", file=sys.stderr)
-        sys.exit(NOTHING_RUN)
+        print(f"kraftfast.sim: cannot write to stdout: {error.strerror}", file=sys.stderr)
+        sys.exit(os.EX_IOERR)
