@@ -40,6 +40,7 @@ def tell_apart(Segment segment not None, disk) -> bool:
     """
     if segment.key > KF_KEY_MAX or holds_older(segment):
         begin_life(segment, disk)
+        segment.used = True
         return True
     return False
 
@@ -56,7 +57,7 @@ cdef bint holds_older(Segment segment):
 
 
 def begin_life(Segment segment not None, disk):
-    """Let anything stand behind the batches from now on, all of which are on disk (D10).
+    """Vouch for the batches from now on, all of which are on disk: anything may stand behind (D10).
 
     The words are on disk before their key: without it, or under a damaged one, recovery ignores
     vouchers; under it, those of no other key would pass for damage.
@@ -66,7 +67,7 @@ def begin_life(Segment segment not None, disk):
     cdef uint64_t at = 0, key = disk.secret(KF_KEY_MAX)
     assert segment.page != NULL and not kf_watermark_load(segment.page, &w)
     assert w.flushed.offset == segment.end_offset
-    segment.key, segment.voucher, segment.used = key, KF_VOUCHER_START, True
+    segment.key, segment.voucher = key, KF_VOUCHER_START
     while at < segment.position:
         fault = kf_batch_parse(segment.file.base + at, segment.position - at, &h)
         assert fault == KF_BATCH_OK

@@ -100,6 +100,7 @@ def test_pages_of_a_segment_that_was_trimmed_before_are_missed(tmp_path: Path) -
     first.kill()
     trim(path)
     again = Started(path)
+    assert not again.log.segments[-1].used, "nothing older stands behind: it is stored into"
     stored += fill(again.log, 2)
     assert again.log.end_offset == 5 and not again.made.memory_lost
     again.kill()
