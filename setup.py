@@ -68,7 +68,11 @@ THREAD = ["cext/worker.c", "cext/ring.c"]
 
 # C sources that are linked into an extension, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
-    "kraftfast.bench.floor_kernel": ["cext/floor.c", "cext/floor_file.c", "cext/crc32c.c"],
+    "kraftfast.bench.floor_kernel": [
+        "cext/bench_floor.c",
+        "cext/bench_floor_file.c",
+        "cext/crc32c.c",
+    ],
     "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment_file": MAPPING,
     "kraftfast.log.segment": ["cext/flusher.c", *THREAD, *BATCH],

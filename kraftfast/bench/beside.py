@@ -21,7 +21,7 @@ from typing import Any
 from kraftfast.bench.children import Child, wait_for_line
 from kraftfast.bench.sustained import Cost, cost_of
 from kraftfast.errors import ErrorCode, HostUnsupported, KraftfastError, PeerGone, TimedOut
-from kraftfast.node.rings.slots import DESCRIPTORS_KEPT
+from kraftfast.node.slots import DESCRIPTORS_KEPT
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import fetch, frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest

@@ -20,7 +20,7 @@ TIMEOUT_S = 3_600.0
 MIB = 1 << 20
 RING_BYTES = 60 * MIB
 RECORD_BYTES, RECORD_BYTES_MAX, BATCH_HEADER_BYTES = 10, 24, 61
-"""As cext/floor.c counts: beside a record's value, and before the records."""
+"""As cext/bench_floor.c counts: beside a record's value, and before the records."""
 BATCHES_MAX = 1 << 26
 """The leader keeps 24 bytes for each."""
 RECORDS_PER_MILLION = 1e6

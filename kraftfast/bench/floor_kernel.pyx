@@ -1,4 +1,4 @@
-"""The floor, by cext/floor.c: the least work by which three voters can commit records."""
+"""The floor, by cext/bench_floor.c: the least work by which three voters can commit records."""
 
 from libc.stdint cimport int64_t
 
@@ -7,7 +7,7 @@ import os
 from kraftfast.log.disk import storage_error
 
 
-cdef extern from "floor.h" nogil:
+cdef extern from "bench_floor.h" nogil:
     enum:
         KF_FLOOR_IN_PLACE
         KF_FLOOR_MAP

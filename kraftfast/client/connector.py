@@ -1,5 +1,5 @@
-"""What a producer needs to find the leader: ``LocalConnector`` (``local.py``) over rings,
-``RemoteConnector`` (``cluster.py``) over TCP.
+"""What a producer needs to find the leader: ``LocalConnector`` (``local_connector.py``) over
+rings, ``RemoteConnector`` (``remote_connector.py``) over TCP.
 """
 
 from __future__ import annotations

@@ -39,15 +39,19 @@ def activate(
     path = directory.log_path
     if not segments or not may_go_on(segments[-1], settings):
         end_offset = segments[-1].end_offset if segments else recovery.start.offset
+        if segments and not segments[-1].position:
+            segments.pop().close()  # the fresh one takes its name
         segments.append(fresh_segment(disk, path, nursery, end_offset))
     segment = segments[-1]
     if not segment.has_page:
         segment.extend(settings.capacity)
         make_page(disk, segment)
         if directory.in_memory:  # D10: without a key, nothing would tell of pages that are lost
-            begin_life(segment, disk)
+            begin_life(segment, disk, False)
         segment.file.readmit()
     recovery.cut_bytes += clear_tail(segment)
+    if directory.in_memory and not segment.key:  # D10: a version before left it without one
+        begin_life(segment, disk, True)
     if tell_apart(segment, disk):  # older batches stand behind, so it had blocks up to its end
         segment.note_reserved(segment.capacity)
     with suppress(DiskFull):
@@ -74,7 +78,7 @@ def may_go_on(segment: Segment, settings: Settings) -> bool:
         return True
     if segment.position >= settings.segment_bytes:
         return False
-    return segment.file.exclude() or not segment.position
+    return bool(segment.file.exclude())
 
 
 def fresh_segment(disk: Disk, path: str, nursery: Nursery, base_offset: int) -> Segment:

@@ -272,7 +272,7 @@ class Recovery:
         self._cut_after(self.keep)
         if self.anew:  # before there is a segment that could be taken for a log that lost its tail
             self._store_epochs()  # not before: without epochs, segments that are left are damaged
-            marks.write(self.disk, self.path, marks.DURABLE_END, self.start)
+            marks.rewrite(self.disk, self.path, marks.DURABLE_END, self.start)
             self.durable_end = self.start
         self._put_on_disk()
         older = [each for each in self.snapshots if each.offset < self.start.offset]
@@ -433,8 +433,10 @@ class Recovery:
 
     def _find_phantom_tail(self, end_offset: int) -> None:
         """Find what may have been acknowledged and is not there."""
+        if not self.paged:
+            return
         reached = appended_end(self) if self.directory.keeps_memory() else self.target
-        if end_offset >= reached.offset or not self.paged:
+        if end_offset >= reached.offset:
             return
         known = self.phantom_tail
         if known is None or (reached.epoch, reached.offset) > (known.epoch, known.offset):

@@ -39,8 +39,7 @@ def tell_apart(Segment segment not None, disk) -> bool:
     Returns whether it took a new key. Raises FlushFailed.
     """
     if segment.key > KF_KEY_MAX or holds_older(segment):
-        begin_life(segment, disk)
-        segment.used = True
+        begin_life(segment, disk, True)
         return True
     return False
 
@@ -56,9 +55,10 @@ cdef bint holds_older(Segment segment):
     return not segment.key and not kf_is_zero(segment.file.base, begin, end)
 
 
-def begin_life(Segment segment not None, disk):
+def begin_life(Segment segment not None, disk, bint used):
     """Vouch for the batches from now on, all of which are on disk: anything may stand behind (D10).
 
+    ``used``: older bytes may stand behind now.
     The words are on disk before their key: without it, or under a damaged one, recovery ignores
     vouchers; under it, those of no other key would pass for damage.
     """
@@ -67,7 +67,7 @@ def begin_life(Segment segment not None, disk):
     cdef uint64_t at = 0, key = disk.secret(KF_KEY_MAX)
     assert segment.page != NULL and not kf_watermark_load(segment.page, &w)
     assert w.flushed.offset == segment.end_offset
-    segment.key, segment.voucher = key, KF_VOUCHER_START
+    segment.key, segment.voucher, segment.used = key, KF_VOUCHER_START, segment.used or used
     while at < segment.position:
         fault = kf_batch_parse(segment.file.base + at, segment.position - at, &h)
         assert fault == KF_BATCH_OK
@@ -91,7 +91,8 @@ def appended_end(recovery):
     reached = recovery.target
     for segment in recovery.segments:
         if 0 < segment.key <= KF_KEY_MAX and not kf_end_load(segment.page, &w):
-            reached = max(reached, OffsetAndEpoch(w.target.offset, w.target.epoch))
+            # one that has no batch knows no epoch: it is the last one of those before, or later
+            reached = max(reached, OffsetAndEpoch(w.target.offset, max(w.target.epoch, reached.epoch)))
     return reached
 
 

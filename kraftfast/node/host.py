@@ -28,7 +28,7 @@ from kraftfast.node.processes.line import show_as_text, unread_bytes, write_line
 from kraftfast.node.processes.placement import move
 from kraftfast.node.processes.signals import Signals
 from kraftfast.node.rings.ring_fetch import INLINE_MAX, open_peer_segment
-from kraftfast.node.rings.slots import is_kept
+from kraftfast.node.slots import is_kept
 
 if TYPE_CHECKING:
     from kraftfast.node.config import NodeConfig

@@ -22,7 +22,7 @@ CEXT = ROOT / "cext"
 HERE = Path(__file__).resolve().parent
 KERNELS = [
     "crc32c", "ring", "worker", "page", "flusher", "stay_awake", "mapping", "nursery", "batch",
-    "floor", "floor_file",
+    "bench_floor", "bench_floor_file",
 ]  # fmt: skip
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
 COMPILE = ["-std=gnu11", "-g", "-fno-strict-aliasing", *WARNINGS]
@@ -44,7 +44,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_mapping": [],
     "test_histogram": [],
     "test_events": [],
-    "test_floor": [],
+    "test_bench_floor": [],
     "test_stay_awake": ["sched_setscheduler"],
 }
 MUTANTS = sorted((HERE / "mutants").glob("*.patch"))

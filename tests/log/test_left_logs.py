@@ -288,3 +288,20 @@ def test_a_trimmed_segment_is_gone_on_in_once_nobody_maps_it(home: Home) -> None
         fill(home.open(), 1)
         home.close()
     assert len(home.segment_paths()) == 1
+
+
+def test_an_empty_segment_that_a_process_maps_is_not_cut_under_it(home: Home) -> None:
+    """What a crash left of its first page went while another process had it mapped."""
+    stored = fill(home.open(), 20)
+    home.close()
+    left = Path(home.log_path, f"{20:020}.log")
+    left.write_bytes(bytes(8 * KIB))
+    reader = Disk().open_segment(str(left), False)
+    assert reader.share()
+    for _ in range(2):
+        log = home.open()
+        stored += fill(log, 1)
+        assert content(log) == b"".join(stored)
+        home.close()
+    assert bytes(reader.view(0, 8 * KIB)) == bytes(8 * KIB)
+    reader.close()

@@ -12,7 +12,7 @@ import pytest
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.node.rings import local_door
-from kraftfast.node.rings.slots import Slots
+from kraftfast.node.slots import Slots
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey

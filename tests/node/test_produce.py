@@ -267,7 +267,7 @@ def test_producers_that_are_too_fast_are_not_read(
 
     def all_there() -> bool:
         nonlocal most
-        most = max(most, producing.it.loop.sockets.data.queued_bytes)
+        most = max(most, producing.it.loop.sockets.producers.queued_bytes)
         return bool(node.log.end_offset == begin + len(values))
 
     producing.sock.setblocking(True)
@@ -288,7 +288,7 @@ def test_rings_and_sockets_are_served_in_turns(
     monkeypatch.setattr(limits, "TURN_BYTES_MAX", 1000)
     doorbell = OwnDoorbell()
     ring = attached(producing.it, doorbell, "producer")
-    log, data = producing.it.node.log, producing.it.loop.sockets.data
+    log, data = producing.it.node.log, producing.it.loop.sockets.producers
     batch = a_batch(bytes(600))
     for _ in range(80):
         ring.out.send(BATCH, bytes(16) + batch)

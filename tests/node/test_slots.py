@@ -13,8 +13,9 @@ import pytest
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
-from kraftfast.node.rings import ring_producers, slots
-from kraftfast.node.rings.slots import Slots
+from kraftfast.node import slots
+from kraftfast.node.rings import ring_producers
+from kraftfast.node.slots import Slots
 from kraftfast.record.pure import encode_batch, values_to_records
 from tests.node.inside import Inside, attached
 

@@ -10,13 +10,15 @@ from typing import Any, cast
 import pytest
 
 from kraftfast.errors import DiskFull, StorageError
-from kraftfast.log import disk
+from kraftfast.log import activation, disk
 from kraftfast.log.disk import Disk
-from kraftfast.log.reading.at_rest import trim_log
+from kraftfast.log.reading.at_rest import find_log, looked_at, trim_log
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.log.used_again import appended_end
 from kraftfast.node.uncertainty import RETRY_MS, Uncertainty
-from tests.log.kit import SMALL, Home, SteadyPreparer, fill
+from kraftfast.types import OffsetAndEpoch
+from tests.log.kit import SMALL, Home, SteadyPreparer, fill, tend_until
 
 
 class Started:
@@ -111,6 +113,83 @@ def test_pages_of_a_segment_that_was_trimmed_before_are_missed(tmp_path: Path) -
     last.kill()
 
 
+def test_what_a_segment_without_batches_tells_names_an_epoch(tmp_path: Path) -> None:
+    """D10: it named -1, and a mark of that epoch no start could read."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    fill(first.log, 3)
+    tend_until(first.log, first.log.roll)
+    empty = first.log.segments[-1]
+    assert empty.base_offset == first.log.end_offset == 3 and empty.key
+    looked = SimpleNamespace(target=OffsetAndEpoch(2, 1), segments=[empty])
+    assert appended_end(looked) == (3, 1)
+    first.kill()
+
+
+def test_a_trim_of_a_whole_memory_log_is_a_clean_close(tmp_path: Path) -> None:
+    """Its host was started again, and all replicas were in doubt of logs that were on disk."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    fill(first.log, 3)
+    first.kill()
+    assert (path / "boot-id").exists()
+    trim(path)
+    assert not (path / "boot-id").exists()
+
+
+def test_a_memory_log_of_a_version_before_gets_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: a segment that it had reopened has a last page, and no key: no loss in it was told."""
+    path = tmp_path / "r"
+    Home(path, durability="memory")
+    first = Started(path)
+    fill(first.log, 3)
+    first.kill()
+    trim(path)
+    with monkeypatch.context() as before:
+        before.setattr(activation, "begin_life", lambda *_words: None)
+        old = Started(path)
+        fill(old.log, 1)
+        assert not old.log.segments[-1].key
+        old.kill()
+    again = Started(path)
+    stored = fill(again.log, 2)
+    assert again.log.segments[-1].key
+    end = again.log.segments[-1].position
+    again.kill()
+    lose(path, end - len(stored[-1]), len(stored[-1]))
+    last = Started(path)
+    assert last.recovered.phantom_tail == (6, 1) and last.made.memory_lost
+    last.kill()
+
+
+@pytest.mark.parametrize("leave", ["close", "kill"])
+def test_a_host_that_tells_no_boot_judges_a_log_that_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str
+) -> None:
+    path = tmp_path / "r"
+    home = Home(path, durability="memory")
+    first = Started(path)
+    fill(first.log, 3)
+    if leave == "close":
+        first.log.close()
+        first.made.closed()
+        first.directory.close()
+    else:
+        first.kill()
+    monkeypatch.setattr(disk, "KERNEL_BOOT_ID", str(tmp_path / "none"))
+    if leave == "close":
+        with looked_at(Disk(), find_log(Disk(), home.path)) as recovery:
+            assert recovery.phantom_tail is None
+    else:
+        with pytest.raises(StorageError, match="durability=memory needs it"):
+            with looked_at(Disk(), find_log(Disk(), home.path)):
+                pass
+
+
 def test_an_operator_may_say_that_the_memory_is_lost(tmp_path: Path) -> None:
     """Where pages are gone and the log does not show it (docs/explanation/acknowledgement.md)."""
     path = tmp_path / "r"
@@ -174,7 +253,7 @@ def test_only_memory_needs_a_host_that_tells_its_boot(
         if durability == "memory":
             # Each power cut would pass for the end of a process.
             with pytest.raises(StorageError, match=f"{file}.*durability=memory needs it"):
-                Uncertainty(directory)
+                Uncertainty(directory).opened(None)
         else:
             assert not Uncertainty(directory).memory_lost
         directory.close()

@@ -260,23 +260,14 @@ def test_a_named_job_that_is_cut_into_other_tasks_stores_no_row_twice(
 
 
 @pytest.mark.spark
-def test_a_named_job_that_failed_is_not_cut_into_other_tasks_unseen(
+def test_a_named_job_without_rows_leaves_its_name_free(
     spark: Any, quorum: kraftfast.LocalQuorum
 ) -> None:
-    def load(tasks: int, fails: bool) -> None:
-        value = "concat('half ', id)"
-        if fails:
-            value = f"if(id = 9, raise_error('no'), {value})"
-        frame = spark.range(0, 10, 1, tasks).selectExpr(f"{value} as value")
+    for rows in (0, 7, 7):
+        frame = spark.range(0, rows, 1, 2).selectExpr("concat('free ', id) as value")
         out = frame.write.format("kraftfast").mode("append").option("writeMode", "direct")
-        out.option("producerName", "half").save(str(quorum.path))
-
-    with pytest.raises(Exception, match="no"):
-        load(2, True)
-    with pytest.raises(Exception, match="another job wants another producerName"):
-        load(1, False)
-    load(2, False)
-    assert sorted(stored(quorum, b"half ")) == sorted(b"half %d" % number for number in range(10))
+        out.option("producerName", "free").save(str(quorum.path))
+    assert len(stored(quorum, b"free ")) == 7
 
 
 @pytest.mark.spark
@@ -293,6 +284,10 @@ def test_nothing_stays_of_what_a_failed_job_staged(
         out = out.option("producerName", "failed")
     with pytest.raises(Exception, match="no"):
         out.save(str(quorum.path))
+    if named:  # another driver may run a job of this name: the next commit removes them
+        spark.range(0, 3).selectExpr("'y' as value").write.format("kraftfast").mode(
+            "append"
+        ).options(stagingDir=str(tmp_path / "s"), producerName="failed").save(str(quorum.path))
     assert [each.name for each in tmp_path.rglob("*.arrow")] == []
 
 

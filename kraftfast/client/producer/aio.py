@@ -437,7 +437,7 @@ class AsyncProducer(forks.Unique):
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
 
-        Cancelled, or after the end of the loop, it lets go at once. Raises InvalidOption, and
+        Cancelled, or after the end of the loop, it waits for no record. Raises InvalidOption, and
         LocalError in another loop or thread, which closes nothing.
         """
         deadline_after(timeout)

@@ -47,7 +47,8 @@ def let_go_in(loop: asyncio.AbstractEventLoop, fd: int, owner: LetsGo) -> None:
         owner.let_go()
 
 
-_ending: set[asyncio.Task[None]] = set()
+_ending: dict[asyncio.Task[None], asyncio.AbstractEventLoop] = {}
+"""A loop keeps its tasks by weak references."""
 
 
 def end_in(
@@ -62,16 +63,26 @@ def end_in(
     Raises RuntimeError if the loop has ended.
     """
 
+    began = False
+
+    async def run() -> None:
+        nonlocal began
+        began = True
+        await end()
+
     def ended(task: asyncio.Task[None]) -> None:
-        _ending.discard(task)
-        if task.cancelled():  # maybe before it began
+        _ending.pop(task, None)
+        if not began:  # cancelled before
             if fd >= 0:
                 loop.remove_reader(fd)
             owner.let_go()
 
     def begin() -> None:
-        task = loop.create_task(end())
-        _ending.add(task)
+        for task, where in list(_ending.items()):
+            if where.is_closed():  # and has told no task of its end
+                del _ending[task]
+        task = loop.create_task(run())
+        _ending[task] = loop
         task.add_done_callback(ended)
 
     if _get_running_loop() is loop:

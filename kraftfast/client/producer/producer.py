@@ -1,4 +1,4 @@
-"""The blocking producer.
+"""The blocking producer; its ``append`` and ``wait`` are in ``appender.pyx``.
 
 >>> with quorum.producer() as producer:
 ...     offset = producer.append_wait(b"hello", timeout=5)    # committed: durable on a majority

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.core.elections.epochs import request_goes_too_far
+from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.superseded import (
     is_superseded,
     knows_committed_voters,
@@ -164,6 +165,8 @@ def pause_for_rival(
     if state.leader is not None:
         state.to_resigned(now_ms)
     state.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
+    if isinstance(state.current, Prospective):  # it waits for its disk
+        state.current.campaign_at_ms = state.rival_until_ms
     state.poll_due = True
 
 

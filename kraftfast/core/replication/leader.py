@@ -1,4 +1,8 @@
-"""Leader: what it knows of every other replica, and what waits for it."""
+"""What a leader knows of every other replica, and what waits for it; it decides nothing.
+
+A replica becomes one in ``core/state.py`` (``to_leader``), and acts in ``on_append``, ``on_fetch``,
+``on_flushed`` and ``fetch_answers``.
+"""
 
 from __future__ import annotations
 

@@ -3,4 +3,8 @@
 ``own_snapshots`` notes those that this replica makes, ``on_fetch_snapshot`` sends slices of them,
 ``leases`` keeps what is being fetched. Elsewhere ``begin_download`` begins, ``download`` asks
 for slices, ``on_fetch_snapshot_response`` handles the answers, ``on_slice_written`` the rest.
+
+That a follower is too far behind is found by the leader: ``judge`` in ``replication/on_fetch.py``.
+Outside the core ``node/snapshots/replica_snapshots.py`` reads, writes and installs; the log begins
+again in ``log/log_start.pyx``.
 """

@@ -118,7 +118,7 @@ def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
     ``directory`` holds its lock. Returns the paths of the segments that were trimmed; one that
     a process maps stays as it is. Raises as ``recovery.open_log``.
     """
-    path = directory.log_path
+    path, kept = directory.log_path, directory.keeps_memory()
     segments: list[Segment] = []
     trimmed = []
     remove_strays(disk, path)
@@ -144,6 +144,8 @@ def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
         _close(segments)
     if directory.adopted:
         directory.mark_ours()
+    if kept and recovery.phantom_tail is None:
+        directory.clear_boot_id()  # all of it is on disk, whatever the durability
     nursery_path = os.path.join(directory.path, NURSERY)
     for name in disk.list_directory(nursery_path):
         disk.unlink(os.path.join(nursery_path, name))

@@ -292,7 +292,10 @@ class ReplicaDirectory:
         It is lost with the page cache: another boot, and no clean close. Raises StorageError where
         the host does not tell its boot.
         """
-        return self.in_memory and self._stored_boot_id() in (None, self.disk.boot_id(self.path))
+        if not self.in_memory:
+            return False
+        stored = self._stored_boot_id()
+        return stored is None or stored == self.disk.boot_id(self.path)
 
     def _stored_boot_id(self) -> str | None:
         try:

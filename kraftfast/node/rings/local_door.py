@@ -29,7 +29,7 @@ from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.rings import local_request, questions
 from kraftfast.node.rings.ring_producers import RingProducer
-from kraftfast.node.rings.slots import TOO_FEW, Slots
+from kraftfast.node.slots import TOO_FEW, Slots
 from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell

@@ -13,7 +13,7 @@ from kraftfast.link.socket_link import listen
 from kraftfast.node.acceptor import Acceptor, OtherSide
 from kraftfast.node.requests import admin_requests
 from kraftfast.node.requests.describe_requests import metadata
-from kraftfast.node.rings.slots import TOO_FEW, for_clients
+from kraftfast.node.slots import TOO_FEW, for_clients
 from kraftfast.node.tcp.consumers import Consumers
 from kraftfast.node.tcp.session import Session, SessionRequest
 from kraftfast.node.tcp.socket_peers import SocketPeers
@@ -68,7 +68,7 @@ SERVED_HERE = frozenset(
 class Sockets:
     """Everything of a replica that goes over TCP."""
 
-    # node, loop: whose. data: producers over sockets. consumers: those. acceptors: what is bound.
+    # node, loop: whose. producers: over sockets. consumers: those. acceptors: what is bound.
     # sessions: every connection, oldest first. per_address: how many, by address.
     # connections_max: how many sessions there may be. held_bytes: requests and answers of all
     # sessions (I25). waiting_for_room: a producer is not read because too many records are queued.
@@ -90,7 +90,7 @@ class Sockets:
         self.exempt: Session | None = None
         self.resumable: dict[Session, None] = {}
         self.peers = SocketPeers(node, loop)
-        self.data = SocketProducers(node)
+        self.producers = SocketProducers(node)
         self.consumers = Consumers(node)
         self._swept_ms = 0
         self._first = False
@@ -170,7 +170,7 @@ class Sockets:
 
     def has_room_for_records(self) -> bool:
         """Return whether producers may go on: else they wait, as in Kafka, and are not refused."""
-        if self.data.has_room():
+        if self.producers.has_room():
             return True
         self.waiting_for_room = True
         return False
@@ -210,7 +210,7 @@ class Sockets:
 
     def produce(self, request: SessionRequest, message: PartitionProduce | ProduceRequest) -> None:
         """Pass on a Produce."""
-        self.data.produce(request, message)
+        self.producers.produce(request, message)
 
     def ask(self, request: SessionRequest, message: WireMessage) -> None:
         """Pass on everything else: what only looks, and what operators want done."""
@@ -230,7 +230,7 @@ class Sockets:
     def appends_waiting(self) -> bool:
         """Return whether producers over sockets have batches queued."""
         self._resume()
-        return bool(self.data.queued)
+        return bool(self.producers.queued)
 
     def _resume(self) -> None:
         resumable, self.resumable = self.resumable, {}
@@ -244,32 +244,32 @@ class Sockets:
 
         A side that always came first could take all the room.
         """
-        self._first = not self._first and bool(self.data.queued)
+        self._first = not self._first and bool(self.producers.queued)
         return self._first
 
     def drain(self, log: Log, epoch: int, bytes_max: int) -> None:
         """Append what producers over sockets queued."""
-        self.data.drain(log, epoch, bytes_max)
+        self.producers.drain(log, epoch, bytes_max)
 
     def refuse_appends(self, error: ErrorCode, leader_id: int) -> None:
         """Refuse what is queued: nothing of it was appended."""
-        self.data.refuse(error)
+        self.producers.refuse(error)
 
     def left_leadership(self, leader_id: int) -> None:
         """Answer what waits for its commit: its outcome is unknown; consumers go elsewhere."""
-        self.data.left_leadership()
+        self.producers.left_leadership()
         self.consumers.left_leadership()
 
     def commit(self, offset: int) -> None:
         """Answer the Produces below ``offset``."""
-        self.data.commit(offset)
+        self.producers.commit(offset)
 
     def tend(self, now_ms: int) -> None:
         """End what has timed out: parked consumers, producers, connections."""
         self._resume()
-        self.data.tend(now_ms)
+        self.producers.tend(now_ms)
         self.consumers.tend(now_ms)
-        if self.waiting_for_room and self.data.has_room():
+        if self.waiting_for_room and self.producers.has_room():
             self.waiting_for_room = False
             self._look_again()
         if now_ms - self._swept_ms < SWEEP_MS:
@@ -284,9 +284,9 @@ class Sockets:
 
     def due_ms(self, default: int) -> int:
         """Return when ``tend`` has something to do."""
-        if self.resumable or (self.waiting_for_room and self.data.has_room()):
+        if self.resumable or (self.waiting_for_room and self.producers.has_room()):
             return 0
-        return min(self.data.due_ms(default), self.consumers.due_ms(self.node.now_ms()))
+        return min(self.producers.due_ms(default), self.consumers.due_ms(self.node.now_ms()))
 
     def close(self) -> None:
         """Accept no more connections, and end those there are."""

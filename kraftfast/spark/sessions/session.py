@@ -164,7 +164,7 @@ def get_spark(
             spark = builder.getOrCreate()
     except KeyboardInterrupt:  # PySpark forgets a JVM that is starting, which ignores SIGINT
         for pid in children() - before:
-            os.kill(pid, signal.SIGKILL)
+            end_if_java(pid)
         raise
     except Exception as error:
         text = str(error).strip().splitlines()
@@ -183,6 +183,15 @@ def children() -> set[int]:
         with suppress(OSError), open(path) as file:
             found |= {int(each) for each in file.read().split()}
     return found
+
+
+def end_if_java(pid: int) -> None:
+    """Kill a process if it is a JVM of PySpark's, or the script that becomes one."""
+    with suppress(OSError):
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            ours = b"pyspark-shell" in file.read()
+        if ours:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _java_options(quiet: bool, short: bool, classes: ClassArchive | None) -> str:

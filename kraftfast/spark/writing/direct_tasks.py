@@ -1,7 +1,8 @@
 """How many rows each task of a named job had that wrote directly, for when it is run again.
 
 A task knows its own name alone. Where a plan is cut into other tasks than before, each would find
-rows missing under its name that another has stored under its own.
+rows missing under its name that another has stored under its own. Of a job that failed nothing is
+known here: no task tells how many there are.
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ import uuid
 from typing import Any
 
 from kraftfast.errors import InputError
-from kraftfast.spark.writing.appending import CAUSES, Appended
+from kraftfast.spark.writing.appending import CAUSES
 from kraftfast.spark.writing.destination import SinkOptions
 from kraftfast.spark.writing.staging import DIRECT, Job, check_cluster, on_disk
 
-Rows = list[int | None]
-"""Of each task; None of one that did not end."""
 
-
-def noted_rows(job: Job, options: SinkOptions) -> Rows | None:
-    """Return the rows that the tasks of the last run had; None if no run of the job ended.
+def noted_rows(job: Job, options: SinkOptions) -> list[int] | None:
+    """Return the rows that each task had when the job was done; None if it was not yet.
 
     Raises InputError where that went to another quorum, StorageError.
     """
@@ -29,17 +27,28 @@ def noted_rows(job: Job, options: SinkOptions) -> Rows | None:
         try:
             with open(os.path.join(job.directory, DIRECT), "rb") as file:
                 found = json.load(file)
-            rows = [None if each is None else int(each) for each in found["rows"]]
-            cluster = found["cluster"]
+            rows, cluster = [int(each) for each in found["rows"]], found["cluster"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
     check_cluster(job, cluster, options.cluster_id())
     return rows
 
 
-def note_rows(job: Job, options: SinkOptions, messages: list[Any]) -> None:
-    """Record the rows of each task of a run that ended. Raises StorageError."""
-    rows = [each.rows if isinstance(each, Appended) else None for each in messages]
+def note_rows(job: Job, options: SinkOptions, noted: list[int] | None, messages: list[Any]) -> None:
+    """Record the rows of the tasks of a job that is done, if it had any.
+
+    Raises InputError where it was done before with more tasks, StorageError.
+    """
+    rows = [each.rows for each in messages]
+    if noted is not None:
+        if sum(rows) != sum(noted):
+            raise InputError(
+                f"{job.label} had {sum(noted)} rows in {len(noted)} tasks when it was done, and "
+                f"has {sum(rows)} in {len(rows)} now: {CAUSES}"
+            )
+        return
+    if not any(rows):
+        return  # the name stays free
     partial = os.path.join(job.directory, f"{DIRECT}.{uuid.uuid4().hex}")
     with on_disk(job.directory):
         with open(partial, "x") as file:
@@ -47,17 +56,8 @@ def note_rows(job: Job, options: SinkOptions, messages: list[Any]) -> None:
         os.replace(partial, os.path.join(job.directory, DIRECT))
 
 
-def rows_of(noted: Rows | None, partition: int) -> int | None:
+def rows_of(noted: list[int] | None, partition: int) -> int | None:
     """Return how many rows a task must have; None: any number."""
     if noted is None:
         return None
     return noted[partition] if partition < len(noted) else 0
-
-
-def check_tasks(job: Job, noted: Rows | None, messages: list[Any]) -> None:
-    """Check that a job which did not end before has as many tasks as then. Raises InputError."""
-    if noted is not None and None in noted and len(noted) != len(messages):
-        raise InputError(
-            f"{job.label} had {len(noted)} tasks when it did not end, and has {len(messages)} now: "
-            f"rows may be stored twice. {CAUSES}"
-        )

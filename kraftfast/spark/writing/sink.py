@@ -27,8 +27,6 @@ from kraftfast.spark.streaming.direct_notes import finished_end, note_finished
 from kraftfast.spark.writing.appending import Appended, append_rows
 from kraftfast.spark.writing.destination import SinkOptions
 from kraftfast.spark.writing.direct_tasks import (
-    Rows,
-    check_tasks,
     note_rows,
     noted_rows,
     rows_of,
@@ -78,7 +76,7 @@ class BatchWriter(DataSourceArrowWriter):
         direct_once = options.mode == "direct" and kind == "once"
         root = "" if direct_once else options.staging_root(False)
         self.job = Job(root, kind, f"spark-{kind}-{name}")
-        self.noted: Rows | None = None
+        self.noted: list[int] | None = None
         if kind == "named":
             claim(self.job, options.mode)
             if options.mode == "direct":
@@ -103,18 +101,12 @@ class BatchWriter(DataSourceArrowWriter):
         staged = staged_of(messages)
         if staged:
             publish(self.options, staged)
-        elif self._is_noted():
-            check_tasks(self.job, self.noted, messages)
-            note_rows(self.job, self.options, messages)
+        elif self.job.kind == "named" and self.options.mode == "direct":
+            note_rows(self.job, self.options, self.noted, messages)
 
     def abort(self, messages: list[Any]) -> None:
         """Remove what was staged. What was appended stays: a job with its name goes on there."""
-        forget(self.job)
-        if self._is_noted() and self.noted is None:
-            note_rows(self.job, self.options, messages)
-
-    def _is_noted(self) -> bool:
-        return self.job.kind == "named" and self.options.mode == "direct"
+        forget(self.job, staged_of(messages))
 
 
 @dataclass(frozen=True)
@@ -166,5 +158,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Do nothing: the batch comes again, and goes on behind what was appended."""
-        for job in {each.job for each in staged_of(messages)}:
-            forget(job)
+        staged = staged_of(messages)
+        if staged:
+            forget(staged[0].job, staged)

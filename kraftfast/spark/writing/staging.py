@@ -448,7 +448,13 @@ def _finish(job: Job, plan: Plan) -> None:
 
 def _clean(job: Job) -> None:
     """Remove what was staged, and all that a job leaves which can never run again."""
-    _remove_staged(job)
+    if job.kind == "once":
+        shutil.rmtree(job.directory, ignore_errors=True)
+    else:
+        for name in os.listdir(job.directory):
+            if name not in KEPT:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(job.directory, name))
     with suppress(OSError):  # others remove theirs meanwhile
         for entry in os.scandir(job.root):
             old = entry.stat().st_mtime < time.time() - LEFT_S
@@ -457,25 +463,20 @@ def _clean(job: Job) -> None:
         os.rmdir(job.root)  # where nothing else is in it
 
 
-def _remove_staged(job: Job) -> None:
-    if job.kind == "once":
-        shutil.rmtree(job.directory, ignore_errors=True)
-        return
-    for name in os.listdir(job.directory):
-        if name not in KEPT:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(job.directory, name))
+def forget(job: Job, staged: list[Staged]) -> None:
+    """Remove what the tasks of a job staged that Spark gave up, unless a commit has begun.
 
-
-def forget(job: Job) -> None:
-    """Remove what all attempts of a job staged that Spark gave up, unless a commit has begun.
-
-    An attempt that was killed has told of no file; each row of it comes again.
+    Another driver may run a job of this name: of that only what these tasks tell of is removed; the
+    rest goes with the next commit.
     """
-    if not job.root or (job.kind != "once" and os.path.exists(os.path.join(job.directory, PLAN))):
-        return
-    with suppress(OSError):
-        _remove_staged(job)
+    if job.kind == "once":
+        if job.root:
+            shutil.rmtree(job.directory, ignore_errors=True)
+    elif not os.path.exists(os.path.join(job.directory, PLAN)):
+        for each in staged:
+            if each.file:
+                with suppress(OSError):
+                    os.unlink(os.path.join(job.directory, each.file))
     for directory in (job.directory, job.root):
         with suppress(OSError):
             os.rmdir(directory)

@@ -1,8 +1,8 @@
 /* The floor: every way with every kind of file, what it counts, and how it fails. */
 #include <errno.h>
 
+#include "bench_floor.h"
 #include "check.h"
-#include "floor.h"
 
 #define BATCHES 60
 #define CIRCLE ((size_t)3 << 16)

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 
+#include "bench_floor_run.h"
 #include "crc32c.h"
-#include "floor_run.h"
 
 #include <errno.h>
 #include <linux/futex.h>

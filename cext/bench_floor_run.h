@@ -1,4 +1,4 @@
-/* What the files of the floor (floor.h) share: the run, and how bytes get into its files. */
+/* What the files of the floor (bench_floor.h) share: the run, and how bytes get into its files. */
 #ifndef KF_FLOOR_RUN_H
 #define KF_FLOOR_RUN_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 
-#include "floor.h"
+#include "bench_floor.h"
 
 #define FOLLOWERS 2
 #define RING ((size_t)64 << 20)

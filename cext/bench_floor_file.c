@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "floor_run.h"
+#include "bench_floor_run.h"
 
 int kf_floor_fail(floor_run *run, const char *what, int error) {
     int none = 0;
