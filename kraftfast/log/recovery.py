@@ -196,8 +196,7 @@ class Recovery:
     # any segment is prepared, which none is where Kafka wrote last. next_epoch: index of the stored
     # entry that comes next. keep: how many segments stay. phantom_tail: the stored one, after
     # `look` the one to be stored. snapshots: ids on disk but the bootstrap's, ascending. start:
-    # where the log starts, and the epoch of the record before. anew: whether the newest snapshot
-    # takes the place of the log.
+    # where the log starts, and the epoch before. anew: the newest snapshot takes the log's place.
 
     def __init__(
         self,
@@ -433,10 +432,9 @@ class Recovery:
 
     def _find_phantom_tail(self, end_offset: int) -> None:
         """Find what may have been acknowledged and is not there."""
-        if not self.paged:
-            return
-        reached = appended_end(self) if self.directory.keeps_memory() else self.target
-        if end_offset >= reached.offset:
+        kept = self.paged and self.directory.keeps_memory()
+        reached = appended_end(self) if kept else self.target
+        if end_offset >= reached.offset or not self.paged:
             return
         known = self.phantom_tail
         if known is None or (reached.epoch, reached.offset) > (known.epoch, known.offset):

@@ -91,8 +91,8 @@ def appended_end(recovery):
     reached = recovery.target
     for segment in recovery.segments:
         if 0 < segment.key <= KF_KEY_MAX and not kf_end_load(segment.page, &w):
-            # one that has no batch knows no epoch: it is the last one of those before, or later
-            reached = max(reached, OffsetAndEpoch(w.target.offset, max(w.target.epoch, reached.epoch)))
+            epoch = max(w.target.epoch, reached.epoch)  # one without batches knows none
+            reached = max(reached, OffsetAndEpoch(w.target.offset, epoch))
     return reached
 
 
