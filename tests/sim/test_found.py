@@ -453,3 +453,10 @@ def test_what_arrives_late_is_no_spinning() -> None:
     time in which an idle replica's steps are counted (L7)."""
     result = run_seed(172_020, Settings.of_seed(172_020, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_voter_that_moved_and_is_ahead_waits_for_an_election() -> None:
+    """Of the simulator: its first votes went out in a later epoch than that of the leader, which
+    knows it by its former address alone; nothing that it asks moves an epoch."""
+    result = run_seed(181_749, Settings.of_seed(181_749, short=True))
+    assert result["ok"], result["violation"]
