@@ -46,7 +46,7 @@ def activate(
     if not segment.has_page:
         segment.extend(settings.capacity)
         make_page(disk, segment)
-        if directory.in_memory:  # D10: without a key, nothing would tell of pages that are lost
+        if directory.in_memory:  # D10: only a page with a key shows that others were lost
             begin_life(segment, disk, False)
         segment.file.readmit()
     recovery.cut_bytes += clear_tail(segment)

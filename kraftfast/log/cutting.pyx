@@ -72,7 +72,7 @@ def truncate(Log log not None, int64_t end_offset):
         trimming.remove(log, later)
     log.segments = keep
     log.go_on_in(segment)
-    if log.names_dirty:  # D10: a page must not tell of what stands before it sooner than the names
+    if log.names_dirty:  # D10: names are durable before a page says what was flushed
         log.sync_names()
     for segment in keep[:-1]:  # what is on disk stays a run of whole segments
         if segment.flushed_position < segment.position:

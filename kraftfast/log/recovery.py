@@ -457,7 +457,7 @@ class Recovery:
         D3: flushed is unknown until every file was synced. What no flush of the process before is
         known to have covered is stored again: its write-back may have failed (D9).
         """
-        self.disk.sync_directory(self.path)  # D10: names before a page that tells of their bytes
+        self.disk.sync_directory(self.path)  # D10: before a page says what was flushed
         epoch = self.start.epoch
         for segment in self.segments:
             epoch = max(epoch, segment.last_epoch)

@@ -321,8 +321,8 @@ class Settling:
     def _steps_a_second_while_idle(self) -> dict[int, float]:
         """Let time pass in which nothing is appended; return how busy each replica was.
 
-        What a client sent before may arrive late, on a connection that was slow: the time begins
-        anew then.
+        A batch that a client sent before may arrive late, on a slow connection. The time then
+        starts again.
         """
         for _ in range(APPENDS_MAX):
             end_offset = self._end_offset()

@@ -183,7 +183,7 @@ gc.collect()
 
 
 def test_an_async_producer_that_is_forgotten_at_the_end_of_its_loop(quorum: LocalQuorum) -> None:
-    """Its end was left to a loop in its last turns: asyncio told of a task and a coroutine."""
+    """The loop ended before the producer was closed: asyncio warned of a task and a coroutine."""
     command = [sys.executable, "-W", "default", "-c", FORGOTTEN, str(quorum.path)]
     for _ in range(3):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -267,7 +267,7 @@ def test_a_trimmed_segment_that_a_process_maps_is_not_appended_to(home: Home) ->
     (path,) = home.segment_paths()
     reader = Disk().open_segment(path, False)
     assert reader.share()
-    for size in (500, 700):  # the second start finds a fresh one, which nobody maps
+    for size in (500, 700):  # at the second start no process maps the last segment
         log = home.open(**settings)
         log.truncate(10)
         stored = stored[:10]

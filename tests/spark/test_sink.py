@@ -30,6 +30,7 @@ from kraftfast import errors  # noqa: E402
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.spark.sessions.session import why_not  # noqa: E402
+from kraftfast.spark.writing.direct_tasks import note_rows  # noqa: E402
 from kraftfast.spark.writing.outgoing import check_schema  # noqa: E402
 from kraftfast.spark.writing.sink import (  # noqa: E402
     Appended,
@@ -83,6 +84,19 @@ def test_an_attempt_goes_on_where_the_one_before_ended(quorum: kraftfast.LocalQu
     again = append_rows(options(quorum), "retry-0", batches(values, rows=7))
     assert (again.rows, again.resumed, again.first_offset) == (100, 100, -1)
     assert stored(quorum, b"retry") == values
+
+
+def test_a_damaged_note_of_a_job_is_told(quorum: kraftfast.LocalQuorum, tmp_path: Path) -> None:
+    """Taken for none, it would let a job that was done store its rows again."""
+    made = options(quorum, writeMode="direct", producerName="noted", stagingDir=str(tmp_path))
+    value = StructType([StructField("value", StringType())])
+    job = BatchWriter(made, value, False).job
+    note_rows(job, made, None, [Appended(3, 0, 0, 3), Appended(4, 0, 3, 7)])
+    assert BatchWriter(made, value, False).noted == [3, 4]
+    (note,) = Path(job.directory).glob("direct.json")
+    note.write_bytes(b"")
+    with pytest.raises(errors.InputError, match="does not parse"):
+        BatchWriter(made, value, False)
 
 
 def test_a_row_that_no_log_takes_is_refused_before_any_is_appended(tmp_path: Path) -> None:

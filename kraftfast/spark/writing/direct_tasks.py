@@ -21,15 +21,21 @@ from kraftfast.spark.writing.staging import DIRECT, Job, check_cluster, on_disk
 def noted_rows(job: Job, options: SinkOptions) -> list[int] | None:
     """Return the rows that each task had when the job was done; None if it was not yet.
 
-    Raises InputError where that went to another quorum, StorageError.
+    Raises InputError where that went to another quorum or the note is damaged, StorageError.
     """
+    path = os.path.join(job.directory, DIRECT)
     with on_disk(job.directory):
         try:
-            with open(os.path.join(job.directory, DIRECT), "rb") as file:
+            with open(path, "rb") as file:
                 found = json.load(file)
             rows, cluster = [int(each) for each in found["rows"]], found["cluster"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except FileNotFoundError:
             return None
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{path} does not parse: whether {job.label} was done is not known; give the job "
+                "another producerName if it was not"
+            ) from None
     check_cluster(job, cluster, options.cluster_id())
     return rows
 
@@ -53,6 +59,8 @@ def note_rows(job: Job, options: SinkOptions, noted: list[int] | None, messages:
     with on_disk(job.directory):
         with open(partial, "x") as file:
             json.dump({"rows": rows, "cluster": options.cluster_id()}, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, os.path.join(job.directory, DIRECT))
 
 

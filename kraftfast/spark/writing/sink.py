@@ -26,11 +26,7 @@ from kraftfast.errors import InvalidOption
 from kraftfast.spark.streaming.direct_notes import finished_end, note_finished
 from kraftfast.spark.writing.appending import Appended, append_rows
 from kraftfast.spark.writing.destination import SinkOptions
-from kraftfast.spark.writing.direct_tasks import (
-    note_rows,
-    noted_rows,
-    rows_of,
-)
+from kraftfast.spark.writing.direct_tasks import note_rows, noted_rows, rows_of
 from kraftfast.spark.writing.outgoing import check_schema
 from kraftfast.spark.writing.staging import (
     Job,

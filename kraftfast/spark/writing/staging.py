@@ -466,8 +466,8 @@ def _clean(job: Job) -> None:
 def forget(job: Job, staged: list[Staged]) -> None:
     """Remove what the tasks of a job staged that Spark gave up, unless a commit has begun.
 
-    Another driver may run a job of this name: of that only what these tasks tell of is removed; the
-    rest goes with the next commit.
+    Of a named job only the files that these tasks report are removed: another driver may run it
+    now. The next commit removes the others.
     """
     if job.kind == "once":
         if job.root:
