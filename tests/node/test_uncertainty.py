@@ -63,6 +63,15 @@ def test_pages_that_are_gone_in_the_same_boot_are_a_lost_memory(tmp_path: Path) 
     after.kill()
 
 
+def killed(path: Path) -> list[bytes]:
+    """Have a new memory replica append three batches, and die; return them."""
+    Home(path, durability="memory")
+    first = Started(path)
+    stored = fill(first.log, 3)
+    first.kill()
+    return stored
+
+
 def lose(path: Path, begin: int, size: int) -> None:
     """Have a part of the first segment be as if it was never written back."""
     segment = path / "__cluster_metadata-0" / f"{0:020}.log"
@@ -82,10 +91,7 @@ def test_a_trim_does_not_hide_that_pages_are_gone(tmp_path: Path) -> None:
     """D10: it took the last page, which alone told of them; a majority of replicas that had been
     trimmed elected without what they had acknowledged."""
     path = tmp_path / "r"
-    Home(path, durability="memory")
-    first = Started(path)
-    stored = fill(first.log, 3)
-    first.kill()
+    stored = killed(path)
     lose(path, len(stored[0]) + len(stored[1]), len(stored[2]))
     trim(path)
     again = Started(path)
@@ -96,10 +102,7 @@ def test_a_trim_does_not_hide_that_pages_are_gone(tmp_path: Path) -> None:
 def test_pages_of_a_segment_that_was_trimmed_before_are_missed(tmp_path: Path) -> None:
     """D10: its new last page had no key, so that nothing told of what had been appended there."""
     path = tmp_path / "r"
-    Home(path, durability="memory")
-    first = Started(path)
-    stored = fill(first.log, 3)
-    first.kill()
+    stored = killed(path)
     trim(path)
     again = Started(path)
     assert not again.log.segments[-1].used, "nothing older stands behind: it is stored into"
@@ -130,10 +133,7 @@ def test_what_a_segment_without_batches_tells_names_an_epoch(tmp_path: Path) -> 
 def test_a_trim_of_a_whole_memory_log_is_a_clean_close(tmp_path: Path) -> None:
     """Its host was started again, and all replicas were in doubt of logs that were on disk."""
     path = tmp_path / "r"
-    Home(path, durability="memory")
-    first = Started(path)
-    fill(first.log, 3)
-    first.kill()
+    killed(path)
     assert (path / "boot-id").exists()
     trim(path)
     assert not (path / "boot-id").exists()
@@ -144,10 +144,7 @@ def test_a_memory_log_of_a_version_before_gets_a_key(
 ) -> None:
     """D10: a segment that it had reopened has a last page, and no key: no loss in it was told."""
     path = tmp_path / "r"
-    Home(path, durability="memory")
-    first = Started(path)
-    fill(first.log, 3)
-    first.kill()
+    killed(path)
     trim(path)
     with monkeypatch.context() as before:
         before.setattr(activation, "begin_life", lambda *_words: None)
