@@ -96,7 +96,7 @@ class Settling:
             return False
         end = leader.log.end_offset
         for machine in self.machines:
-            if machine.dead or not machine.may_start or self.is_ahead(machine):
+            if machine.dead or not machine.may_start or self._is_ahead(machine):
                 continue
             process = machine.process
             if process is None or process.log.end_offset != end or process.door.queue:
@@ -111,19 +111,14 @@ class Settling:
             return False
         return self.operator.is_satisfied(leader)
 
-    def is_ahead(self, machine: Machine) -> bool:
-        """Return whether a replica campaigned in a later epoch, of which the leader cannot learn.
+    def _is_ahead(self, machine: Machine) -> bool:
+        """Return whether a former voter campaigned in a later epoch than the leader's.
 
         No voter goes to that epoch by itself, because strangers move no epoch
-        (core/elections/epochs.py); the leader would by the answer to its own BeginQuorumEpoch. So a
-        former voter, or one at another address than its record has, follows after a later election.
+        (core/elections/epochs.py). The former voter follows again after a later election.
         """
         leader, process = self.leader(), machine.process
-        if leader is None or process is None:
-            return False
-        voters = leader.core.voters
-        known = voters.endpoints(machine.id) in ((), machine.endpoints)
-        if voters.is_voter(machine.key) and (known or self.network.is_ring(leader.id, machine.id)):
+        if leader is None or process is None or leader.core.voters.is_voter(machine.key):
             return False
         return process.core.epoch > leader.core.epoch
 
@@ -175,7 +170,7 @@ class Settling:
         end = self.oracle.committed_end
 
         def is_there(machine: Machine) -> bool:
-            if machine.dead or not machine.may_start or self.is_ahead(machine):
+            if machine.dead or not machine.may_start or self._is_ahead(machine):
                 return True
             return machine.process is not None and machine.process.core.high_watermark >= end
 
@@ -346,7 +341,7 @@ class Settling:
         leader = self.leader()
         assert leader is not None
         for machine in self.machines:
-            if self.is_ahead(machine):
+            if self._is_ahead(machine):
                 self.count("former voters that wait for an epoch")
                 continue
             require(
@@ -361,7 +356,7 @@ class Settling:
     def _reads_on(self) -> None:
         """Check that each replica answers a read barrier, and the leader each consumer (L2)."""
         running = [each.process for each in self.machines if each.process is not None]
-        here = [each for each in running if not self.is_ahead(each.machine)]
+        here = [each for each in running if not self._is_ahead(each.machine)]
         for _ in range(APPENDS_MAX):
             asked = [self.barriers.ask(each) for each in here]
             self.run(BARRIER_TIMEOUT_MS * 2, lambda: all(each.offset is not None for each in asked))

@@ -199,11 +199,11 @@ def test_no_role_grants_a_pre_vote_to_a_shorter_log(kind: str) -> None:
     it = KINDS[kind]()
     log = it._state.log
     log.trail.assign(5, log.end_offset)
-    log.appended(log.end_offset + 3, 300, 2000)
+    log.appended(log.end_offset + 3, 300, 1000)
     before = (it.role, it.epoch, it.leader_id, it._state.voted)
     for epoch, offset in ((5, it.end_offset - 1), (4, 99)):
         request = msg.VoteRequest(6, key(3), epoch, offset, pre_vote=True)
-        (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+        (answer,) = it.step(ev.RequestReceived("p", request), 1000)
         assert not answer.response.vote_granted
         assert answer.response.partition_error == ErrorCode.NONE
     assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
@@ -218,12 +218,12 @@ def test_a_pre_vote_is_granted_by_all_but_who_leads_or_hears_a_leader(kind: str)
     request = msg.VoteRequest(5, key(3), 4, 99, pre_vote=True)
     if kind == "leader":
         request = msg.VoteRequest(6, key(3), 5, 99, pre_vote=True)
-    (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+    (answer,) = it.step(ev.RequestReceived("p", request), 1000)
     assert answer.response.vote_granted is (kind != "leader")
     if it.role == "follower":
         heard = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=0)
-        it.step(ev.ResponseReceived(2, correlation_of(it, 2), heard), 2000)
-        (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+        it.step(ev.ResponseReceived(2, correlation_of(it, 2), heard), 1000)
+        (answer,) = it.step(ev.RequestReceived("p", request), 1000)
         assert not answer.response.vote_granted
     assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
 

@@ -455,8 +455,8 @@ def test_what_arrives_late_is_no_spinning() -> None:
     assert result["ok"], result["violation"]
 
 
-def test_a_voter_that_moved_and_is_ahead_waits_for_an_election() -> None:
-    """Of the simulator: its first votes went out in a later epoch than that of the leader, which
-    knows it by its former address alone; nothing that it asks moves an epoch."""
+def test_a_voter_that_moved_and_is_ahead_has_the_leader_come_to_its_epoch() -> None:
+    """Its first votes went out in a later epoch than that of the leader, which knew it by its
+    former address alone, and which no request of a voter moved: it waited for an election (L1)."""
     result = run_seed(181_749, Settings.of_seed(181_749, short=True))
     assert result["ok"], result["violation"]

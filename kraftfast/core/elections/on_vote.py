@@ -1,16 +1,22 @@
 """Vote arrives: a candidate asks for a vote, or a prospective one for a pre-vote.
 
 The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures, since
-nothing that a stranger sends may end a process: a pre-vote never moves the epoch; a Vote moves it
-only so far (``epochs``), and not beside a live leader, unless the sender knows no pre-vote; a
-Vote from outside every known voter set moves it only if it is granted.
+nothing that a stranger sends may end a process: a pre-vote moves only the epoch of a leader that
+does not reach the sender, a voter; a Vote moves it only so far (``epochs``), and not beside a live
+leader, unless the sender knows no pre-vote; a Vote from outside every known voter set moves it only
+if it is granted.
 """
 
 from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.effects import Persisted, Reply
-from kraftfast.core.elections.epochs import is_known, is_shielded, request_goes_too_far
+from kraftfast.core.elections.epochs import (
+    go_to_epoch_of_unreached,
+    is_known,
+    is_shielded,
+    request_goes_too_far,
+)
 from kraftfast.core.elections.leader_identity import (
     identity_of_leader,
     is_impostor,
@@ -67,7 +73,7 @@ def error_of_vote(state: ReplicaState, request: VoteRequest, now_ms: int) -> Err
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.replica.id < 0 or request.replica.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
-    if request.pre_vote:  # which moves nothing
+    if request.pre_vote:
         return ErrorCode.INVALID_REQUEST if request.epoch > limits.EPOCH_MAX else ErrorCode.NONE
     if request_goes_too_far(state, request.epoch, now_ms):
         return ErrorCode.INVALID_REQUEST
@@ -141,8 +147,9 @@ def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
 
 
 def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Grant or reject a pre-vote by the present role; epoch and role do not change.
+    """Grant or reject a pre-vote by the present role.
 
+    Epoch and role do not change, but for a leader that does not reach a voter in a higher epoch.
     To a sender of a higher epoch the answer says what Kafka's would, "no leader in your epoch":
     else it would be dropped as one of the past.
     """
@@ -150,6 +157,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
     if not is_addressed_here(state, request.voter):
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
+    go_to_epoch_of_unreached(state, request.replica, request.epoch, now_ms)
     unled = state.current.grants_pre_vote() or leader_is_silent(state, now_ms)
     granted = unled and is_long_enough(state, request)
     if unled and not granted:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import Reply
+from kraftfast.core.elections.epochs import go_to_epoch_of_unreached
 from kraftfast.core.elections.leader_identity import yield_to_quorum
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import LogView
@@ -50,6 +51,8 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
             yield_to_quorum(state, request, request.replica.id, now_ms)  # D23
         if error is ErrorCode.FENCED_LEADER_EPOCH and state.leader is not None:
             record_directory(state, state.leader, request, now_ms)
+        if error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+            go_to_epoch_of_unreached(state, request.replica, request.epoch, now_ms)
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)

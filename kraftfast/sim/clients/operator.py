@@ -186,7 +186,7 @@ class Operator:
             voter.endpoints == machine.endpoints
             for voter in latest.voters
             for machine in self.world.oracle.voters.machines(VoterSet([voter]))
-            if machine.process is not None and not self.world.is_ahead(machine)
+            if machine.process is not None
         )
 
     def _may_wait(self, leader: Process, target: tuple[int, ...]) -> bool:
