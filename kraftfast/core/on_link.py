@@ -1,14 +1,14 @@
-"""Links come and go, requests fail, and the kernel reports ended processes."""
+"""Links come and go, and requests fail."""
 
 from __future__ import annotations
 
 from kraftfast.core.elections.begin_quorum_epoch import begin_quorum_epoch
-from kraftfast.core.elections.campaigning import begin_campaign
 from kraftfast.core.elections.candidate import Candidate
-from kraftfast.core.elections.leader_identity import leave, may_still_follow
+from kraftfast.core.elections.leader_identity import may_still_follow
 from kraftfast.core.elections.on_vote_response import on_vote_unsupported
 from kraftfast.core.elections.prospective import Prospective
-from kraftfast.core.events import LinkDown, LinkUp, PeerEnded, RequestFailed
+from kraftfast.core.elections.step_down import leave
+from kraftfast.core.events import LinkDown, LinkUp, RequestFailed
 from kraftfast.core.membership.joining import is_asking, restart_period
 from kraftfast.core.read_barrier import ask_again, asked_under
 from kraftfast.core.replication.fetching import retry_later
@@ -63,24 +63,6 @@ def drop_streams(state: ReplicaState, peer_id: int) -> None:
         for progress in list(leader.streams):
             if progress.key.id == peer_id:
                 leader.close_stream(progress)
-
-
-def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
-    """Start a failover if the leader's process is gone: a follower need not wait for its timer.
-
-    It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.
-    """
-    state.peers.link_down(event.peer_id, now_ms)
-    peer = state.peers.peer(event.peer_id)
-    told = state.leader_endpoints if event.peer_id == state.leader_id else ()
-    peer.ended, peer.ended_at = True, state.known_endpoints(event.peer_id, told)
-    drop_streams(state, event.peer_id)
-    if state.leader is not None:
-        state.leader.count_as_silent(event.peer_id, now_ms, state.config.fetch_timeout_ms)
-    if state.follower is not None and event.peer_id == state.leader_id:
-        if state.may_fail_over():
-            begin_campaign(state, now_ms, failover=True)
-    state.poll_due = True
 
 
 def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:

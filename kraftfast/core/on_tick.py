@@ -57,6 +57,7 @@ from kraftfast.core.replication.leader import Leader
 from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.snapshots.leases import expire
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import transition_to_resigned, transition_to_unattached
 from kraftfast.core.warning import warn, warn_of_no_leader
 from kraftfast.types import NO_NODE
 
@@ -320,7 +321,7 @@ def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> Non
     if is_only_witness(state):
         warn_of_no_leader(state)  # it would take an epoch that does not name it for another's (D23)
     elif state.epoch < limits.EPOCH_MAX:
-        state.to_unattached(state.epoch + 1, NO_NODE, now_ms)  # which campaigns at once
+        transition_to_unattached(state, state.epoch + 1, NO_NODE, now_ms)  # which campaigns at once
     current.election_deadline_ms = NEVER_MS
 
 
@@ -376,7 +377,7 @@ def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
 
 def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Step down; EndQuorumEpoch names the successors."""
-    state.to_resigned(now_ms)
+    transition_to_resigned(state, now_ms)
 
 
 def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:

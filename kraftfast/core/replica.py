@@ -13,10 +13,11 @@ from kraftfast.core.elections.doubt import Doubt
 from kraftfast.core.elections.leader_identity import listening_ms
 from kraftfast.core.elections.on_begin_quorum_epoch import on_begin_quorum_epoch
 from kraftfast.core.elections.on_end_quorum_epoch import on_end_quorum_epoch
+from kraftfast.core.elections.on_peer_ended import on_peer_ended
 from kraftfast.core.elections.on_quorum_epoch_response import on_quorum_epoch_response
+from kraftfast.core.elections.on_resign_requested import on_resign_requested
 from kraftfast.core.elections.on_shutdown import (
     finish_shutdown,
-    on_resign_requested,
     on_shutdown_requested,
 )
 from kraftfast.core.elections.on_vote import on_vote
@@ -83,7 +84,6 @@ from kraftfast.core.messages import (
 from kraftfast.core.on_link import (
     on_link_down,
     on_link_up,
-    on_peer_ended,
     on_request_failed,
 )
 from kraftfast.core.read_barrier import (
@@ -102,13 +102,15 @@ from kraftfast.core.replication.on_fetch_response import (
 )
 from kraftfast.core.replication.on_fetched_written import on_fetched_written
 from kraftfast.core.replication.on_flushed import on_flushed
-from kraftfast.core.snapshots import own_snapshots as snapshots_of
 from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_slice_answered
 from kraftfast.core.snapshots.on_fetch_snapshot_response import on_fetch_snapshot_response
-from kraftfast.core.snapshots.on_slice_written import on_slice_written, on_snapshot_installed
-from kraftfast.core.snapshots.own_snapshots import on_retention_due, on_snapshot_created
+from kraftfast.core.snapshots.on_retention_due import on_retention_due
+from kraftfast.core.snapshots.on_slice_written import on_slice_written
+from kraftfast.core.snapshots.on_snapshot_created import may_create, on_snapshot_created
+from kraftfast.core.snapshots.on_snapshot_installed import on_snapshot_installed
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
+from kraftfast.core.transitions import initialize, new_follower
 from kraftfast.errors import ForeignDirectory, InvalidOption
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, QuorumState, ReplicaKey, VoterSet
 
@@ -286,7 +288,7 @@ class Replica:
         first, quorum_state = self._first_role(now_ms)
         if self._stored.leader_id == state.local.id and state.local.id >= 0:
             state.resumed_epoch = self._stored.epoch
-        state.begin(first, quorum_state)
+        initialize(state, first, quorum_state)
         if state.log.end_offset == 0 and state.voters.is_only_voter(state.local):
             state.unheard = set(bootstrap_ids(state))  # D23
             state.ask_until_ms = now_ms + listening_ms(state)
@@ -407,7 +409,7 @@ class Replica:
 
     def may_create_snapshot(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Return whether to make a snapshot there. Raises ``InvalidOption`` if it cannot be."""
-        return snapshots_of.may_create(self._state, snapshot_id)
+        return may_create(self._state, snapshot_id)
 
     def truncation_offset(self, diverging: OffsetAndEpoch) -> int:
         """Return where a FetchResponse with this diverging epoch would cut the log.
@@ -458,7 +460,7 @@ class Replica:
             others = set(state.voters.others(local))  # D4: never lead this epoch again
             return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored
         if stored.leader_id in state.voters:
-            return state.new_follower(now_ms), stored
+            return new_follower(state, now_ms), stored
         # D21: a candidacy is not resumed. The votes given for it were for a log that this
         # replica may no longer have; the own vote is kept, so no other gets it (I9).
         return Unattached(deadline_ms), stored

@@ -13,11 +13,12 @@ from kraftfast.core.elections.epochs import (
     has_no_record,
     is_stranger_for_majority,
 )
-from kraftfast.core.elections.leader_identity import leave, may_follow
-from kraftfast.core.elections.superseded import supersede_if_committed
+from kraftfast.core.elections.leader_identity import may_follow
+from kraftfast.core.elections.step_down import leave, supersede_if_committed
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import maybe_transition
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
@@ -96,7 +97,7 @@ def _learn(
     told_there = answers_as_leader or peer_id == leader_id
     if answers_as_leader and peer_id != leader_id and leader_id != NO_NODE:
         state.peers.peer(leader_id).ended = False  # it has just sent this, as a bootstrap server
-    state.learn(epoch, leader_id, told, now_ms, identity, told_there)
+    maybe_transition(state, epoch, leader_id, told, now_ms, identity, told_there)
     if identity is not UNSAID:
         supersede_if_committed(state, identity.committed, now_ms)  # D23
     if higher or error in _NAMES_LEADER:

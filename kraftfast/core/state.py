@@ -1,8 +1,6 @@
-"""What a replica remembers, and how it changes its role.
+"""What a replica remembers, and what is often asked of that.
 
-Every transition is here; each checks the table in ``roles``, has ``quorum-state`` written before
-anything that depends on it (D5, I10), and leaves no answer of the old role to be taken for one of
-the new.
+It changes its role in ``transitions``.
 """
 
 from __future__ import annotations
@@ -13,45 +11,31 @@ from random import Random
 from kraftfast import limits
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.effects import (
-    AppendControl,
     Effect,
-    LeaderMoved,
-    PersistQuorumState,
-    RoleChanged,
 )
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.doubt import Doubt
-from kraftfast.core.elections.election import Election
 from kraftfast.core.elections.epochs import EpochBudget
 from kraftfast.core.elections.leader_identity import (
-    another_made_epoch,
-    identity_of_leader,
     is_displaced,
 )
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.resigned import Resigned
 from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS, LogView
-from kraftfast.core.membership.own_entry import first_records
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import (
     UNSAID,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
     LeaderIdentity,
 )
-from kraftfast.core.replication.dismissing import dismiss
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Barrier, Leader
 from kraftfast.core.request_manager import RequestManager
-from kraftfast.core.roles import Role, check_transition
-from kraftfast.errors import ErrorCode
+from kraftfast.core.roles import Role
 from kraftfast.types import (
     NO_NODE,
     NO_OFFSET,
     Endpoint,
-    LeaderChange,
     QuorumState,
     ReplicaKey,
     VoterSet,
@@ -222,279 +206,3 @@ class ReplicaState:
     def failover_delay_ms(self) -> int:
         """Return how long this voter lets those of lower id go first."""
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
-
-    def remember_voting(self, offset: int) -> None:
-        """Persist, before committed records below ``offset`` leave the log, whether one named us.
-
-        A removed voter must not rejoin by itself, also after a restart, and nothing else here
-        records the removal.
-        """
-        if self.config.auto_join and not self.was_voter:
-            self.was_voter = self.history.named_below(self.local, offset)
-            self.persist(self.epoch, self.leader_id, self.voted)
-
-    # --- transitions --------------------------------------------------------------------------
-
-    def learn(
-        self,
-        epoch: int,
-        leader_id: int,
-        told: tuple[Endpoint, ...],
-        now_ms: int,
-        identity: LeaderIdentity = UNSAID,
-        told_there: bool = False,
-    ) -> None:
-        """Adopt epoch and leader of a message (``is_consistent`` was asked before).
-
-        ``told``: the leader's endpoints, () if the message does not say them. ``told_there``: the
-        leader says so, or the replica that was found in its place. A leader that the kernel
-        said is dead is not followed again until a link to it stands, or a message says that it is
-        elsewhere.
-        """
-        assert epoch >= self.epoch
-        endpoints = self.known_endpoints(leader_id, told)
-        self.peers.note_place(leader_id, endpoints)
-        followable = (
-            leader_id != NO_NODE
-            and leader_id != self.local.id
-            and self.is_reachable(leader_id, endpoints)
-            and not self.peers.is_ended(leader_id)
-        )
-        if epoch > self.epoch:
-            if followable:
-                self.to_follower(epoch, leader_id, endpoints, now_ms)
-            else:
-                self.to_unattached(epoch, leader_id, now_ms)
-        elif followable and self.role not in (Role.LEADER, Role.RESIGNED):
-            found = self.leader_id == NO_NODE or self.role is Role.UNATTACHED
-            if found or len(endpoints) > len(self.leader_endpoints):
-                self.to_follower(epoch, leader_id, endpoints, now_ms)
-            elif told_there or not self.peers.is_up(leader_id):
-                self._look_for_leader_at(told)
-        if identity is not UNSAID and self.leader_id == leader_id:
-            self.leader_identity = identity
-
-    def _look_for_leader_at(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Reach the leader at these endpoints from now on, if they differ; no timer restarts (L1).
-
-        A replica that learnt of the leader from one with an old voter set would ask in vain where
-        it was, for as long as it leads: it stays at one place in an epoch.
-        """
-        known = {endpoint.name: endpoint for endpoint in self.leader_endpoints}
-        if any([known.get(endpoint.name, endpoint) != endpoint for endpoint in endpoints]):
-            self.leader_endpoints = endpoints
-            self.effects.append(LeaderMoved(self.leader_id, endpoints))
-
-    def to_unattached(
-        self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
-    ) -> None:
-        """Become unattached: the leader is unknown or not in reach. ``vote``: given with the epoch.
-
-        Voters pause before they ask others for the leader: a new one will send BeginQuorumEpoch.
-        """
-        old = self.current
-        keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
-            isinstance(old, Prospective) and not old.election.is_lost()
-        )
-        if not self.counts_as_voter():
-            deadline_ms = NEVER_MS
-        elif self.peers.is_ended(leader_id) and self.may_fail_over():
-            deadline_ms = now_ms + self.next_failover_ms()
-        elif keeps_timer and vote is None:
-            deadline_ms = old.election_deadline_ms  # type: ignore[union-attr]
-        else:
-            deadline_ms = now_ms + self.election_timeout_ms()
-        voted = self.voted if epoch == self.epoch else vote
-        self.persist(epoch, leader_id, voted)
-        self._enter(Unattached(deadline_ms), epoch, leader_id, (), voted)
-        if self.counts_as_voter():
-            self.fetch_at_ms = now_ms + self.config.retry_backoff_ms
-
-    def to_follower(
-        self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
-    ) -> None:
-        """Follow the leader, which is known and can be reached."""
-        assert leader_id != self.local.id, "a replica must not follow itself"
-        assert self.is_reachable(leader_id, endpoints), f"no way to leader {leader_id} is known"
-        voted = self.voted if epoch == self.epoch else None
-        self.persist(epoch, leader_id, voted)
-        follower = self.new_follower(now_ms)
-        self._enter(follower, epoch, leader_id, endpoints, voted)
-
-    def new_follower(self, now_ms: int) -> Follower:
-        """Return a follower whose fetch timeout begins now."""
-        follower = Follower(now_ms + self.config.fetch_timeout_ms)
-        if self.config.endpoints:
-            follower.membership_at_ms = now_ms + self.config.membership_period_ms
-        return follower
-
-    def to_prospective(self, now_ms: int, failover: bool = False) -> None:
-        """Ask for pre-votes: now, or after those of lower id if the leader is known dead."""
-        unanimous = self.doubt.calls_for_unanimity()
-        election = Election(self.voters, self.local, unanimous, may_flip=True)
-        campaign_at_ms = now_ms + (self.failover_delay_ms() if failover else 0)
-        deadline_ms = now_ms + self.election_timeout_ms()
-        prospective = Prospective(election, deadline_ms, campaign_at_ms, failover)
-        self._enter(prospective, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
-
-    def to_candidate(self, now_ms: int) -> None:
-        """Vote for itself in the next epoch, on disk before it counts (D5)."""
-        assert isinstance(self.current, Prospective)
-        assert self.log.ackable_end_offset() == self.log.end_offset, "the tail is on disk (D21)"
-        unanimous = self.current.election.unanimous
-        election = Election(self.voters, self.local, unanimous, may_flip=False)
-        self.persist(self.epoch + 1, NO_NODE, self.local)
-        candidate = Candidate(election, now_ms + self.election_timeout_ms())
-        self._enter(candidate, self.epoch + 1, NO_NODE, (), self.local)
-
-    def to_leader(self, now_ms: int) -> None:
-        """Become leader; the epoch begins at the log's end, with a LeaderChange record."""
-        assert isinstance(self.current, Candidate) and self.current.election.is_won()
-        assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
-        assert self.epoch > self.log.last_epoch(), "no record of this epoch exists yet (I1, I2)"
-        granting = tuple(sorted(self.current.election.granted))
-        leader = Leader.elected(self.voters, self.local, self.log.end_offset, now_ms)
-        if leader.needed_of_others > 0:
-            leader.check_quorum_deadline_ms = now_ms + self.config.check_quorum_timeout_ms
-        self.persist(self.epoch, self.local.id, None)
-        self.high_watermark = NO_OFFSET
-        if self.current.election.unanimous:
-            self.doubt.led_out()
-        endpoints = self.config.endpoints or self.voters.endpoints(self.local.id)
-        self._enter(leader, self.epoch, self.local.id, endpoints, None)
-        self.log.trail.assign(self.epoch, self.log.end_offset)
-        if leader.slot >= 0:
-            leader.acknowledged.put(leader.slot, self.log.ackable_end_offset())
-        change = LeaderChange.of(self.local.id, self.voters.ids, granting)
-        records = first_records(self.config, self.local, self.history, change)
-        self.effects.append(AppendControl(self.epoch, records))
-
-    def to_resigned(self, now_ms: int, preferred_id: int = NO_NODE) -> None:
-        """Step down; name the preferred voter first, then those with the longest logs."""
-        assert self.leader is not None
-        resigned = Resigned(
-            now_ms + self.election_timeout_ms(),
-            set(self.voters.others(self.local)),
-            self.leader.successors(preferred_id),
-        )
-        self.high_watermark = NO_OFFSET
-        self._enter(resigned, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
-
-    def begin(self, current: AnyRole, state: QuorumState) -> None:
-        """Take the first role after a start; it is written to disk again at once."""
-        self.persisted = None
-        self.persist(state.epoch, state.leader_id, state.voted)
-        endpoints = self.voters.endpoints(state.leader_id)
-        self._settle_in(current, state.epoch, state.leader_id, endpoints, state.voted)
-
-    def grant_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
-        """Vote for another replica in this epoch, on disk before the answer leaves (D5, I10)."""
-        assert candidate.id != self.local.id, "a Vote request from this replica itself"
-        assert self.local.id >= 0, "a replica without an id has no vote"
-        assert isinstance(self.current, Unattached | Prospective)
-        self.persist(self.epoch, self.leader_id, candidate)
-        self.voted = candidate
-        if self.counts_as_voter():
-            self.current.election_deadline_ms = now_ms + self.election_timeout_ms()
-
-    def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
-        """Have ``quorum-state`` written before the step's other effects (D5), unless it stands.
-
-        Requests for votes and BeginQuorumEpoch may leave before (``election_first``).
-        """
-        wanted = QuorumState(epoch, leader_id, voted, self.superseded, self.was_voter)
-        standing = self.persisted
-        if wanted == standing:
-            return
-        if standing is not None:
-            assert epoch >= standing.epoch, "the epoch never falls (I9)"
-            if epoch == standing.epoch and standing.voted is not None:
-                assert voted == standing.voted or leader_id == self.local.id, (
-                    "one vote in an epoch (I9)"
-                )
-        self.persisted = wanted
-        self.effects.append(PersistQuorumState(*wanted[:3], self.kraft_version, *wanted[3:]))
-        self.quorum_state_due = True
-
-    def next_failover_ms(self) -> int:
-        """Return how long after a lost campaign the next goes, while the leader is known dead.
-
-        The others may have learnt of the death later, or be the better candidates: wait for all
-        of them once, twice as long each time, up to the election timeout.
-        """
-        delay_ms = self.config.failover_step_ms * len(self.voters) + self.failover_delay_ms()
-        delay_ms <<= min(self.failover_round, 16)
-        self.failover_round += 1
-        return min(delay_ms, self.election_timeout_ms())
-
-    def _enter(
-        self,
-        current: AnyRole,
-        epoch: int,
-        leader_id: int,
-        endpoints: tuple[Endpoint, ...],
-        voted: ReplicaKey | None,
-    ) -> None:
-        check_transition(self.role, current.role, self.epoch, epoch, self.counts_as_voter())
-        left = self.leader
-        if current.role in (Role.FOLLOWER, Role.LEADER) or (
-            epoch > self.epoch and current.role is not Role.CANDIDATE
-        ):
-            self.failover_round = 0
-        self._settle_in(current, epoch, leader_id, endpoints, voted)
-        if left is not None:
-            dismiss(self, left)
-
-    def _settle_in(
-        self,
-        current: AnyRole,
-        epoch: int,
-        leader_id: int,
-        endpoints: tuple[Endpoint, ...],
-        voted: ReplicaKey | None,
-    ) -> None:
-        for barrier in self.barriers:
-            barrier.correlation = 0  # the next leader is asked
-        if (epoch, leader_id) != (self.epoch, self.leader_id):
-            self.leader_identity = UNSAID
-        self.current = current
-        self.role = current.role
-        self.leader = current if isinstance(current, Leader) else None
-        self.follower = current if isinstance(current, Follower) else None
-        self.epoch = epoch
-        self.leader_id = leader_id
-        self.leader_endpoints = endpoints
-        self.voted = voted
-        self.displaced = self.displaced or another_made_epoch(self)
-        self.writing = False
-        self.fetch_at_ms = 0
-        self.fetch_failures = 0
-        self.ask_others = False
-        self.peers.reset((*self.voters.ids, *self.config.bootstrap_ids, leader_id))
-        self.poll_due = True
-        self.effects.append(RoleChanged(current.role.value, epoch, leader_id, endpoints))
-
-    def snapshot_response(
-        self, request: FetchSnapshotRequest, error: ErrorCode
-    ) -> FetchSnapshotResponse:
-        """Return the response to a FetchSnapshot, without its bytes."""
-        return FetchSnapshotResponse(
-            partition_error=error,
-            leader_id=self.leader_id,
-            leader_epoch=self.epoch,
-            snapshot_id=request.snapshot_id,
-            position=request.position,
-            leader_endpoints=self.leader_endpoints,
-            leader_identity=identity_of_leader(self),
-        )
-
-    def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
-        """Return the response to a Fetch with an error, the epoch and the leader."""
-        return FetchResponse(
-            partition_error=error,
-            leader_id=self.leader_id,
-            leader_epoch=self.epoch,
-            leader_endpoints=self.leader_endpoints,
-            leader_identity=identity_of_leader(self),
-            stream=stream,
-        )

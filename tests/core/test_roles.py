@@ -19,6 +19,12 @@ from kraftfast.core.roles import (
     is_legal,
     transition_picture,
 )
+from kraftfast.core.transitions import (
+    grant_vote,
+    persist_quorum_state,
+    transition_to_follower,
+    transition_to_unattached,
+)
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tests.core.replicas import (
@@ -163,7 +169,7 @@ def test_no_role_goes_down_in_epoch(kind: str) -> None:
         it.step(ev.RequestReceived("x", request), 2000)
         assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
     with pytest.raises(AssertionError):
-        it._state.to_unattached(4, -1, 2000)
+        transition_to_unattached(it._state, 4, -1, 2000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -190,7 +196,7 @@ def test_nobody_follows_himself(kind: str) -> None:
         it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(epoch, 1)), 2000)
         assert (it.role, it.epoch) == (role, 5)
     with pytest.raises(AssertionError):
-        it._state.to_follower(6, 1, (), 2000)
+        transition_to_follower(it._state, 6, 1, (), 2000)
 
 
 # covers: testRejectPreVoteIfRemoteLogIsNotUpToDate
@@ -233,7 +239,7 @@ def test_nobody_follows_without_a_way_to_the_leader() -> None:
     """A voter set is a way."""
     it = started(epoch=5)
     with pytest.raises(AssertionError, match="no way to leader 9"):
-        it._state.to_follower(6, 9, (), 0)
+        transition_to_follower(it._state, 6, 9, (), 0)
 
 
 # covers: testCanBecomeFollowerOfNonVoter
@@ -258,7 +264,7 @@ def test_only_more_endpoints_of_the_same_leader_are_a_change() -> None:
 def test_nobody_votes_for_himself_by_request() -> None:
     it = started(epoch=5)
     with pytest.raises(AssertionError):
-        it._state.grant_vote(key(1), 0)
+        grant_vote(it._state, key(1), 0)
 
 
 def test_a_vote_is_kept_within_its_epoch_and_gone_with_it() -> None:
@@ -272,7 +278,7 @@ def test_a_vote_is_kept_within_its_epoch_and_gone_with_it() -> None:
 def test_a_second_vote_in_an_epoch_is_a_broken_invariant() -> None:
     it = started(epoch=5, voted=3)
     with pytest.raises(AssertionError, match="I9"):
-        it._state.persist(5, -1, key(2))
+        persist_quorum_state(it._state, 5, -1, key(2))
 
 
 # covers: testHighWatermarkRetained

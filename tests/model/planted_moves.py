@@ -43,13 +43,14 @@ def leader_hands_over_to_who_lags() -> None:
     from kraftfast.core import on_tick
     from kraftfast.core.effects import Reply
     from kraftfast.core.messages import TransferResponse
+    from kraftfast.core.transitions import transition_to_resigned
 
     def at_once(state: Any, leader: Any, now_ms: int) -> bool:
         transfer, leader.transfer = leader.transfer, None
         if transfer is None:
             return False
         state.effects.append(Reply(transfer.source, TransferResponse()))
-        state.to_resigned(now_ms, transfer.target_id)
+        transition_to_resigned(state, now_ms, transfer.target_id)
         return True
 
     with in_place_of(on_tick, "tend_transfer", at_once):

@@ -29,40 +29,40 @@ REPLACED: tuple[Action, ...] = (
 
 @bug("I9")
 def written_epoch_falls() -> None:
-    from kraftfast.core import state
+    from kraftfast.core import transitions
     from kraftfast.core.effects import PersistQuorumState
 
     def writes(epoch: int, *words: Any) -> PersistQuorumState:
         return PersistQuorumState(epoch - 2, *words)
 
     quorum, settled = begun()
-    with in_place_of(state, "PersistQuorumState", writes):
+    with in_place_of(transitions, "PersistQuorumState", writes):
         goes_on(quorum, settled, *ELECTED)
 
 
 @bug("I9")
 def written_vote_is_taken_back() -> None:
-    from kraftfast.core import state
+    from kraftfast.core import transitions
     from kraftfast.core.effects import PersistQuorumState
 
     def writes(epoch: int, leader_id: int, voted: Any, *words: Any) -> PersistQuorumState:
         return PersistQuorumState(epoch, leader_id, None if leader_id >= 0 else voted, *words)
 
     quorum, settled = begun()
-    with in_place_of(state, "PersistQuorumState", writes):
+    with in_place_of(transitions, "PersistQuorumState", writes):
         goes_on(quorum, settled, *ELECTED)
 
 
 @bug("I10")
 def vote_is_written_for_nobody() -> None:
-    from kraftfast.core import state
+    from kraftfast.core import transitions
     from kraftfast.core.effects import PersistQuorumState
 
     def writes(epoch: int, leader_id: int, voted: Any, *words: Any) -> PersistQuorumState:
         return PersistQuorumState(epoch, leader_id, None, *words)
 
     quorum, settled = begun()
-    with in_place_of(state, "PersistQuorumState", writes):
+    with in_place_of(transitions, "PersistQuorumState", writes):
         goes_on(quorum, settled, *ELECTED)
 
 
@@ -313,16 +313,16 @@ def leader_is_forgotten_while_it_leads() -> None:
 
 @bug("I18")
 def old_leader_is_kept() -> None:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core import transitions
 
-    before = ReplicaState._settle_in
+    before = transitions._settle_in
 
-    def settles(self: Any, *words: Any) -> None:
-        leader = self.leader
-        before(self, *words)
-        self.leader = self.leader or leader
+    def settles(state: Any, *words: Any) -> None:
+        leader = state.leader
+        before(state, *words)
+        state.leader = state.leader or leader
 
-    with in_place_of(ReplicaState, "_settle_in", settles):
+    with in_place_of(transitions, "_settle_in", settles):
         history(("resign", 1))
 
 

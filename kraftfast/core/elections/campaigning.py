@@ -20,6 +20,14 @@ from kraftfast.core.messages import VoteRequest
 from kraftfast.core.replication.flush_policy import flush_follower
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import (
+    next_failover_ms,
+    transition_to_candidate,
+    transition_to_follower,
+    transition_to_leader,
+    transition_to_prospective,
+    transition_to_unattached,
+)
 from kraftfast.core.warning import warn_of_new_log
 from kraftfast.types import NO_NODE
 
@@ -31,7 +39,7 @@ def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> 
     """
     current: Any = state.current
     if state.epoch < limits.EPOCH_MAX:
-        state.to_prospective(now_ms, failover)
+        transition_to_prospective(state, now_ms, failover)
     elif isinstance(current, Follower):
         current.fetch_deadline_ms = NEVER_MS
     else:
@@ -70,10 +78,10 @@ def decide(state: ReplicaState, now_ms: int) -> None:
     current = state.current
     if isinstance(current, Candidate):
         if current.election.is_won():
-            state.to_leader(now_ms)
+            transition_to_leader(state, now_ms)
         elif not current.shortened and is_split(state, current.election):
             current.shortened = True
-            due_ms = now_ms + state.next_failover_ms()
+            due_ms = now_ms + next_failover_ms(state)
             current.election_deadline_ms = min(current.election_deadline_ms, due_ms)
     elif isinstance(current, Prospective):
         if now_ms < current.campaign_at_ms:
@@ -138,7 +146,7 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
         if not state.config.new_quorum:
             warn_of_new_log(state, silent)
     if state.log.ackable_end_offset() == state.log.end_offset:
-        state.to_candidate(now_ms)
+        transition_to_candidate(state, now_ms)
     else:
         flush_follower(state)
 
@@ -156,8 +164,8 @@ def stand_down(state: ReplicaState, now_ms: int) -> None:
         and not state.peers.is_ended(leader_id)
     ):
         if not may_still_follow(state):  # its disk was replaced since (D23)
-            state.to_unattached(state.epoch, NO_NODE, now_ms)
+            transition_to_unattached(state, state.epoch, NO_NODE, now_ms)
             return
-        state.to_follower(state.epoch, leader_id, state.leader_endpoints, now_ms)
+        transition_to_follower(state, state.epoch, leader_id, state.leader_endpoints, now_ms)
     else:
-        state.to_unattached(state.epoch, leader_id, now_ms)
+        transition_to_unattached(state, state.epoch, leader_id, now_ms)

@@ -1,4 +1,8 @@
-"""Candidate: asks for votes in an epoch that it began with its own vote (D5)."""
+"""What a candidate remembers: it asks for votes in an epoch that it began with its own (D5).
+
+A replica becomes one in ``core/transitions.py`` (``transition_to_candidate``), and acts in
+``campaigning``.
+"""
 
 from __future__ import annotations
 

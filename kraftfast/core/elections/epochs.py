@@ -110,24 +110,6 @@ def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     return request.speaks_pre_vote and has_live_leader(state, now_ms)
 
 
-def go_to_epoch_of_unreached(
-    state: ReplicaState, voter: ReplicaKey, epoch: int, now_ms: int
-) -> None:
-    """Have this leader give up for the higher epoch of a voter that it does not reach (L1).
-
-    A voter in a higher epoch says so when it answers BeginQuorumEpoch. One that moved is asked
-    where it was, so after a fetch timeout of silence its own requests must do instead.
-    """
-    leader = state.leader
-    if leader is None or epoch <= state.epoch or not state.voters.is_voter(voter):
-        return
-    heard_ms = max(leader.began_ms, leader.voters[voter.id].last_fetch_ms)
-    silent = now_ms - heard_ms >= state.config.fetch_timeout_ms
-    if silent and not request_goes_too_far(state, epoch, now_ms):
-        state.request_epochs.spend(epoch - state.epoch, now_ms)
-        state.to_unattached(epoch, NO_NODE, now_ms)
-
-
 def is_stranger_for_majority(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
     """Return whether an answer names a leader outside every voter set, and this replica leads.
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftfast.core.elections.epochs import request_goes_too_far
-from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.superseded import (
     is_superseded,
     knows_committed_voters,
@@ -19,9 +17,6 @@ from kraftfast.core.elections.superseded import (
 )
 from kraftfast.core.messages import (
     UNSAID,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
     LeaderIdentity,
     VoteRequest,
 )
@@ -115,61 +110,6 @@ def listening_ms(state: ReplicaState) -> int:
     return config.fetch_timeout_ms + 2 * config.election_timeout_ms
 
 
-def yield_to_quorum(
-    state: ReplicaState,
-    request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
-    sender_id: int,
-    now_ms: int,
-) -> None:
-    """Take the epoch of a request that shows another quorum of this cluster to a replica that only
-    the configuration names as a voter, and that has no log: its disk was replaced (D23).
-
-    The epoch is written, so that it is known after a restart too. One that goes too far is not
-    taken, but this replica does not lead beside it before it is started again. A request that does
-    not name the cluster shows nothing: anyone can send one.
-    """
-    epoch = request.epoch
-    if epoch <= state.epoch or state.log.end_offset > 0 or not is_unconfirmed(state):
-        return
-    if request.cluster_id is None:
-        return
-    if not state.displaced:
-        state.displaced_by = sender_id
-    if request_goes_too_far(state, epoch, now_ms):
-        if state.leader is not None:  # whose first record waits for room
-            state.to_resigned(now_ms)
-        state.displaced = True
-    else:
-        state.request_epochs.spend(epoch - state.epoch, now_ms)
-        state.to_unattached(epoch, NO_NODE, now_ms)
-    state.poll_due = True
-
-
-def pause_for_rival(
-    state: ReplicaState,
-    request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
-    now_ms: int,
-) -> None:
-    """Stop leading while a quorum of this cluster calls this id with another directory (D23).
-
-    The only voter, with a log of its own, cannot know which of the two is the cluster. What it goes
-    on acknowledging would be lost if it is the other. It leads again once that stops.
-    """
-    if not isinstance(request, BeginQuorumEpochRequest) or not begun_alone(state):
-        return
-    if request.cluster_id is None or request.voter.id != state.local.id:
-        return
-    if request.voter.directory_id in (ZERO_UUID, state.local.directory_id):
-        return
-    warn(state, rival_warning(state, request.epoch, request.leader_id))
-    if state.leader is not None:
-        state.to_resigned(now_ms)
-    state.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
-    if isinstance(state.current, Prospective):  # it waits for its disk
-        state.current.campaign_at_ms = state.rival_until_ms
-    state.poll_due = True
-
-
 def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity) -> bool:
     """Return whether this replica may follow a leader that a message names; report it if not."""
     if leader_id in (NO_NODE, state.local.id) or not state.voters:
@@ -193,12 +133,6 @@ def may_still_follow(state: ReplicaState) -> bool:
     """Return whether the leader that this replica remembers may be followed, with the directory
     that its link names now."""
     return may_follow(state, state.epoch, state.leader_id, state.leader_identity)
-
-
-def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:
-    """Stop following that leader, if this replica does; its epoch stays."""
-    if state.follower is not None and state.leader_id == leader_id:
-        state.to_unattached(state.epoch, NO_NODE, now_ms)
 
 
 def begun_alone(state: ReplicaState) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.elections.epochs import is_stranger_beside_leader, request_goes_too_far
-from kraftfast.core.elections.leader_identity import (
-    identity_of_leader,
-    may_follow,
+from kraftfast.core.elections.leader_identity import identity_of_leader, may_follow
+from kraftfast.core.elections.step_down import (
     pause_for_rival,
+    supersede_if_replaced,
     yield_to_quorum,
 )
-from kraftfast.core.elections.superseded import supersede_if_replaced
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
@@ -19,6 +18,7 @@ from kraftfast.core.messages import (
 )
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import maybe_transition
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
@@ -85,7 +85,9 @@ def follow(
     """Adopt epoch and leader of the request."""
     state.request_epochs.spend(request.epoch - state.epoch, now_ms)
     told, identity = request.leader_endpoints, request.leader_identity
-    state.learn(request.epoch, request.leader_id, told, now_ms, identity, told_there=True)
+    maybe_transition(
+        state, request.epoch, request.leader_id, told, now_ms, identity, told_there=True
+    )
 
 
 def reply(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:

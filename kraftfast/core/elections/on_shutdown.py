@@ -1,26 +1,12 @@
-"""A leader is asked to step down, or the replica to end."""
+"""A replica is asked to end."""
 
 from __future__ import annotations
 
 from kraftfast.core.effects import Stopped
-from kraftfast.core.events import ResignRequested, ShutdownRequested
+from kraftfast.core.events import ShutdownRequested
 from kraftfast.core.state import ReplicaState
-from kraftfast.errors import InvalidOption, NotLeader
+from kraftfast.core.transitions import transition_to_resigned
 from kraftfast.types import NO_NODE
-
-
-def on_resign_requested(state: ReplicaState, event: ResignRequested, now_ms: int) -> None:
-    """Step down from exactly that epoch (Kafka's ``RaftClient.resign``).
-
-    Raises ``InvalidOption`` for an epoch that cannot be and ``NotLeader`` without leadership.
-    """
-    if event.epoch < 0 or event.epoch > state.epoch:
-        raise InvalidOption(f"cannot resign from epoch {event.epoch}: this is {state.epoch}")
-    if event.epoch < state.epoch:
-        return
-    if state.leader is None:
-        raise NotLeader(f"cannot resign from epoch {event.epoch} without leading", state.leader_id)
-    state.to_resigned(now_ms)
 
 
 def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms: int) -> None:
@@ -32,7 +18,7 @@ def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms:
     if not state.counts_as_voter() or state.voters.is_only_voter(state.local):
         stop(state)
     elif state.leader is not None:
-        state.to_resigned(now_ms)
+        transition_to_resigned(state, now_ms)
     finish_shutdown(state, now_ms)
 
 

@@ -11,28 +11,21 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.effects import Persisted, Reply
-from kraftfast.core.elections.epochs import (
+from kraftfast.core.elections.epochs import is_known, is_shielded, request_goes_too_far
+from kraftfast.core.elections.leader_identity import identity_of_leader, is_impostor
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.step_down import (
     go_to_epoch_of_unreached,
-    is_known,
-    is_shielded,
-    request_goes_too_far,
-)
-from kraftfast.core.elections.leader_identity import (
-    identity_of_leader,
-    is_impostor,
+    supersede_if_replaced,
     yield_to_quorum,
 )
-from kraftfast.core.elections.prospective import Prospective
-from kraftfast.core.elections.superseded import (
-    asks_by_configuration,
-    knows_committed_voters,
-    supersede_if_replaced,
-)
+from kraftfast.core.elections.superseded import asks_by_configuration, knows_committed_voters
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import grant_vote, transition_to_unattached
 from kraftfast.core.warning import warn_of_shorter_log
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE, ZERO_UUID
@@ -211,7 +204,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         if granted or is_known(state, request.replica):
             vote = request.replica if granted else None
             state.request_epochs.spend(request.epoch - state.epoch, now_ms)
-            state.to_unattached(request.epoch, NO_NODE, now_ms, vote)
+            transition_to_unattached(state, request.epoch, NO_NODE, now_ms, vote)
     if not here:
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
@@ -219,7 +212,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
     if not granted:
         report_if_shorter(state, request)
     elif state.voted is None:
-        state.grant_vote(request.replica, now_ms)
+        grant_vote(state, request.replica, now_ms)
     response = VoteResponse(
         leader_id=state.leader_id,
         leader_epoch=state.epoch,

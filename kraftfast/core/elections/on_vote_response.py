@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core.elections.campaigning import become_candidate, decide, stand_down
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.prospective import Prospective
-from kraftfast.core.elections.superseded import supersede_if_committed
+from kraftfast.core.elections.step_down import supersede_if_committed
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.messages import VoteResponse
 from kraftfast.core.responses import Outcome, learn_from

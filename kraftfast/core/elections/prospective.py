@@ -1,4 +1,8 @@
-"""Prospective: asks for pre-votes in the present epoch before it begins the next one (KIP-996)."""
+"""What a prospective replica remembers: it asks for pre-votes in the present epoch (KIP-996).
+
+A replica becomes one in ``core/transitions.py`` (``transition_to_prospective``), and acts in
+``campaigning``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Resigned: led this epoch, and never will again (D4)."""
+"""What a leader remembers that stepped down or restarted: it never leads this epoch again (D4).
+
+A replica becomes one in ``core/transitions.py`` (``transition_to_resigned``), and acts in
+``core/on_tick.py``.
+"""
 
 from __future__ import annotations
 

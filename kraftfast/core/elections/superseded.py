@@ -21,11 +21,8 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core.messages import (
     UNSAID,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
     VoteRequest,
 )
-from kraftfast.core.roles import Role
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -46,51 +43,6 @@ def knows_committed_voters(state: ReplicaState) -> bool:
         if offset > NO_OFFSET:
             return offset < state.uncuttable_offset()
     return False
-
-
-def supersede_if_committed(state: ReplicaState, committed: bool, now_ms: int) -> None:
-    """Supersede this replica's configuration if an answer says that voters are committed."""
-    if committed and may_be_superseded(state):
-        supersede(state, now_ms)
-
-
-def supersede_if_replaced(
-    state: ReplicaState,
-    request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
-    now_ms: int,
-) -> None:
-    """Supersede the configuration of a replica without a log whose disk was replaced.
-
-    A leader of this cluster shows that, or a candidate with voters in its log, if its request calls
-    this id with another directory. A request that does not name the cluster shows nothing.
-    """
-    if isinstance(request, EndQuorumEpochRequest) or request.cluster_id is None:
-        return
-    if isinstance(request, VoteRequest) and request.voters_at.offset < 0:
-        return
-    called = request.voter
-    if called.id != state.local.id or called.directory_id in (ZERO_UUID, state.local.directory_id):
-        return
-    if state.log.end_offset == 0 and may_be_superseded(state):
-        supersede(state, now_ms)
-
-
-def may_be_superseded(state: ReplicaState) -> bool:
-    """Return whether this replica would vote, by its configuration or the bootstrap snapshot."""
-    if state.superseded or state.history.latest_offset != NO_OFFSET:
-        return False
-    return state.is_voter()
-
-
-def supersede(state: ReplicaState, now_ms: int) -> None:
-    """Persist that the configuration no longer counts; stop leading or campaigning by it."""
-    state.superseded = True
-    state.persist(state.epoch, state.leader_id, state.voted)
-    if state.leader is not None:  # whose first record waits for room
-        state.to_resigned(now_ms)
-    elif state.role in (Role.PROSPECTIVE, Role.CANDIDATE):
-        state.to_unattached(state.epoch, state.leader_id, now_ms)
-    state.poll_due = True
 
 
 def asks_by_configuration(state: ReplicaState, request: VoteRequest) -> bool:

@@ -17,6 +17,7 @@ from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
 from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import transition_to_resigned
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
@@ -85,7 +86,7 @@ def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
         leader.transfer = None
         if not transfer.answered:
             state.effects.append(Reply(transfer.source, TransferResponse()))
-        state.to_resigned(now_ms, transfer.target_id)
+        transition_to_resigned(state, now_ms, transfer.target_id)
         return True
     if progress is None or expired:
         leader.transfer = None

@@ -1,4 +1,8 @@
-"""Unattached: the epoch is known, its leader is not, or not where it is."""
+"""What a replica remembers that knows the epoch, and not its leader or where that is.
+
+A replica becomes one in ``core/transitions.py`` (``transition_to_unattached``), and acts in
+``core/on_tick.py`` and ``replication/fetching.py``.
+"""
 
 from __future__ import annotations
 

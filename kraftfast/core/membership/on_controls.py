@@ -9,6 +9,7 @@ from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import transition_to_unattached
 
 
 def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
@@ -63,7 +64,7 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
         if state.counts_as_voter():
             current.election.adopt(voters, state.local)
         else:
-            state.to_unattached(state.epoch, state.leader_id, now_ms)
+            transition_to_unattached(state, state.epoch, state.leader_id, now_ms)
     elif isinstance(current, Unattached) and state.counts_as_voter() != campaigned:
         timeout_ms = NEVER_MS - now_ms if campaigned else state.election_timeout_ms()
         current.election_deadline_ms = now_ms + timeout_ms

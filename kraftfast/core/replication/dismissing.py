@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kraftfast.core.effects import Reply
 from kraftfast.core.messages import ReadBarrierResponse, TransferResponse
 from kraftfast.core.replication.leader import Leader
+from kraftfast.core.responding import fetch_refusal, snapshot_response
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET
 
@@ -31,10 +32,10 @@ def dismiss(state: ReplicaState, leader: Leader) -> None:
         else:
             state.barriers.append(barrier)  # the next leader is asked
     for event, _ in leader.waiting_slices:
-        refusal = state.snapshot_response(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refusal = snapshot_response(state, event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state.effects.append(Reply(event.source, refusal))
     waiting = [(parked.source, 0) for parked in leader.parked]
     waiting += [(progress.source, progress.stream) for progress in leader.streams]
     for source, stream in waiting:
-        refused_fetch = state.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
+        refused_fetch = fetch_refusal(state, ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
         state.effects.append(Reply(source, refused_fetch))

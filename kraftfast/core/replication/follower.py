@@ -1,4 +1,8 @@
-"""Follower: fetches from the leader of its epoch, as a voter or as an observer."""
+"""What a follower remembers: it fetches from the leader of its epoch, as a voter or an observer.
+
+A replica becomes one in ``core/transitions.py`` (``transition_to_follower``), and acts in
+``fetching``, ``on_fetch_response`` and ``on_fetched_written``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a leader knows of every other replica, and what waits for it; it decides nothing.
 
-A replica becomes one in ``core/state.py`` (``to_leader``), and acts in ``on_append``, ``on_fetch``,
-``on_flushed`` and ``fetch_answers``.
+A replica becomes one in ``core/transitions.py`` (``transition_to_leader``), and acts in
+``on_append``, ``on_fetch``, ``on_flushed`` and ``fetch_answers``.
 """
 
 from __future__ import annotations

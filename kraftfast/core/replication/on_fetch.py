@@ -12,8 +12,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import Reply
-from kraftfast.core.elections.epochs import go_to_epoch_of_unreached
-from kraftfast.core.elections.leader_identity import yield_to_quorum
+from kraftfast.core.elections.step_down import go_to_epoch_of_unreached, yield_to_quorum
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import LogView
 from kraftfast.core.membership.voter_change import VoterChange
@@ -24,6 +23,7 @@ from kraftfast.core.replication.high_watermark import acknowledge, maybe_update_
 from kraftfast.core.replication.leader import Leader, Parked, Progress
 from kraftfast.core.replication.validation import Validity, validate
 from kraftfast.core.requests import top_level_error
+from kraftfast.core.responding import fetch_refusal
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_EPOCH, OffsetAndEpoch
@@ -53,7 +53,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
             record_directory(state, state.leader, request, now_ms)
         if error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             go_to_epoch_of_unreached(state, request.replica, request.epoch, now_ms)
-        state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
+        state.effects.append(Reply(event.source, fetch_refusal(state, error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)
 
@@ -96,7 +96,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
         validity, place = judge(state.log, request)
         if validity is not VALID:
-            response = state.fetch_refusal(NONE, request.stream)
+            response = fetch_refusal(state, NONE, request.stream)
             response.high_watermark = state.high_watermark
             response.log_start_offset = state.log.start_offset
             if validity is SNAPSHOT:
@@ -110,7 +110,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
             state.effects.append(Reply(event.source, response))
             return
     if request.replica.id == state.local.id:
-        refusal = state.fetch_refusal(ErrorCode.UNKNOWN_SERVER_ERROR, request.stream)
+        refusal = fetch_refusal(state, ErrorCode.UNKNOWN_SERVER_ERROR, request.stream)
         state.effects.append(Reply(event.source, refusal))
         return
     progress = record_contact(state, leader, request, now_ms)
@@ -244,7 +244,7 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
         progress.acknowledged_end_offset <= offset <= copied_end_offset <= progress.sent_end_offset
         and copied_end_offset >= progress.copied_end_offset
     ):
-        refusal = state.fetch_refusal(ErrorCode.INVALID_REQUEST, progress.stream)
+        refusal = fetch_refusal(state, ErrorCode.INVALID_REQUEST, progress.stream)
         state.effects.append(Reply(progress.source, refusal))
         leader.close_stream(progress)
         return

@@ -12,6 +12,7 @@ from kraftfast.core.events import RequestReceived, SliceAnswered
 from kraftfast.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.requests import top_level_error
+from kraftfast.core.responding import snapshot_response
 from kraftfast.core.snapshots.leases import renew
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -28,7 +29,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         return
     error = error_of_fetch_snapshot(state, request)
     if error is not NONE:
-        state.effects.append(Reply(event.source, state.snapshot_response(request, error)))
+        state.effects.append(Reply(event.source, snapshot_response(state, request, error)))
         return
     leader = state.leader
     assert leader is not None
@@ -40,7 +41,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         deadline_ms = now_ms + state.config.request_timeout_ms
         leader.waiting_slices.append((event, deadline_ms))
     else:
-        refusal = state.snapshot_response(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        refusal = snapshot_response(state, request, ErrorCode.BROKER_NOT_AVAILABLE)
         state.effects.append(Reply(event.source, refusal))
 
 
@@ -79,7 +80,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
     state.effects.append(
         AnswerSlice(
             event.source,
-            state.snapshot_response(request, NONE),
+            snapshot_response(state, request, NONE),
             request.snapshot_id,
             request.position,
             min(max(request.max_bytes, 1), limits.BATCH_BYTES_MAX),
@@ -103,5 +104,5 @@ def on_slice_answered(state: ReplicaState, event: SliceAnswered, now_ms: int) ->
         # The asker has given up this request. But answers leave a connection in order: without this
         # one no later slice could leave (L5).
         error = ErrorCode.BROKER_NOT_AVAILABLE if error is NONE else error
-        refusal = state.snapshot_response(waiting.request, error)
+        refusal = snapshot_response(state, waiting.request, error)
         state.effects.append(Reply(waiting.source, refusal))

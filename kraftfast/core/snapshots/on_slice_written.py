@@ -1,13 +1,13 @@
-"""A slice of the leader's snapshot is written, or the whole stands in place of the log."""
+"""SliceWritten arrives: ask for the next slice, or have the whole installed."""
 
 from __future__ import annotations
 
-from kraftfast.core.effects import AdvanceHighWatermark, InstallSnapshot
-from kraftfast.core.events import SliceWritten, SnapshotInstalled
-from kraftfast.core.membership.on_controls import adopt
-from kraftfast.core.replication.fetching import fetch_next, retry_later
+from kraftfast.core.effects import InstallSnapshot
+from kraftfast.core.events import SliceWritten
+from kraftfast.core.replication.fetching import fetch_next
 from kraftfast.core.snapshots.begin_download import drop_download, put_off
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transitions import remember_voting
 
 
 def on_slice_written(state: ReplicaState, event: SliceWritten, now_ms: int) -> None:
@@ -25,43 +25,8 @@ def on_slice_written(state: ReplicaState, event: SliceWritten, now_ms: int) -> N
         return
     download.position = event.end_position
     if download.position == download.size:
-        state.remember_voting(state.uncuttable_offset())
+        remember_voting(state, state.uncuttable_offset())
         state.effects.append(InstallSnapshot(download.snapshot_id, state.log.truncations + 1))
         return
     download.busy = False
     fetch_next(state, now_ms)
-
-
-def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms: int) -> None:
-    """Go on from the end of the installed snapshot, or as before if it could not be installed.
-
-    It may come after the role that asked for it: the log is the same.
-    """
-    follower = state.follower
-    if follower is not None and follower.download is not None:
-        follower.download = None
-        follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
-    if event.rejected:
-        if follower is not None:
-            put_off(state, follower, now_ms)
-        retry_later(state, now_ms)
-        state.poll_due = True
-        return
-    assert state.leader is None, "a leader's log is never replaced"
-    offset = event.snapshot_id.offset
-    assert offset >= state.uncuttable_offset(), "what is committed stays (I7)"
-    state.log.install(event.snapshot_id)
-    state.history = event.history
-    if state.peers.fetching is not None:  # it named the end of the log that was
-        state.peers.back_off(state.peers.fetching.id, now_ms)
-    if follower is not None:
-        follower.downloads_refused = 0
-        state.high_watermark = max(state.high_watermark, offset)
-    if offset > state.committed_offset:
-        state.committed_offset = offset
-        state.effects.append(AdvanceHighWatermark(offset))
-    if state.doubt.exists() and follower is not None:
-        state.doubt.refetched(state.log, follower.leader_high_watermark)
-    adopt(state, now_ms)
-    state.fetch_at_ms = now_ms
-    state.poll_due = True

@@ -118,7 +118,7 @@ ElectedAfter(then) ==
         IF \E r \in Server : role'[r] = "Leader" /\ epoch'[r] < e
         THEN then[e] ELSE [then[e] EXCEPT !.log = Forgotten]]
 
-(* core/state.py, _enter: a new role; quorum-state is written first, nothing of the old role is
+(* core/transitions.py, _enter: a new role; quorum-state is written first, nothing of the old role is
    left, and the streams from and to the replica end. *)
 Enter(r, newRole, newEpoch, newLeader, newVoted, newAsks, newElected) ==
     /\ role' = [role EXCEPT ![r] = newRole]
@@ -149,7 +149,7 @@ Follows(f, l) ==
 -----------------------------------------------------------------------------
 (* Elections. *)
 
-(* core/on_tick.py, core/elections/campaigning.py (begin_campaign), core/state.py (to_prospective): a replica
+(* core/on_tick.py, core/elections/campaigning.py (begin_campaign), core/transitions.py (transition_to_prospective): a replica
    in doubt asks all voters, one that such a voter refused does so in its turn (D10). *)
 OnElectionTimeout(c) ==
     /\ role[c] \in {"Unattached", "Follower", "Candidate"}
@@ -194,7 +194,7 @@ MayCampaign(c) ==
 Ask(c) ==
     [from |-> c, epoch |-> epoch[c] + 1, end |-> End(log[c]), all |-> unanimous[c], live |-> TRUE]
 
-(* core/elections/campaigning.py, request_votes; core/state.py, to_candidate. *)
+(* core/elections/campaigning.py, request_votes; core/transitions.py, transition_to_candidate. *)
 OnPreVotesWon(c) ==
     /\ MayCampaign(c)
     /\ votes' = [votes EXCEPT ![c] = {c}]
@@ -228,7 +228,7 @@ OnVote(v, a) ==
           /\ UNCHANGED <<epoch, leader, role, unanimous, asks, stream, told, elected>>
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/elections/campaigning.py, decide; core/state.py, to_leader: the epoch begins with a record. *)
+(* core/elections/campaigning.py, decide; core/transitions.py, transition_to_leader: the epoch begins with a record. *)
 OnVotesWon(c) ==
     /\ role[c] = "Candidate" /\ IsWon(c)
     /\ Len(log[c]) < MaxLen
@@ -239,7 +239,7 @@ OnVotesWon(c) ==
     /\ phantom' = [phantom EXCEPT ![c] = IF unanimous[c] THEN NoPhantom ELSE @]
     /\ UNCHANGED <<disk, flushed, stale, known, faults, committed>>
 
-(* core/responses.py, learn_from; core/state.py, learn: an answer names a higher epoch. *)
+(* core/responses.py, learn_from; core/transitions.py, maybe_transition: an answer names a higher epoch. *)
 OnHigherEpoch(r, s) ==
     /\ With("higher epochs")
     /\ epoch[s] > epoch[r]
@@ -256,7 +256,7 @@ OnBeginQuorumEpoch(r, l) ==
     /\ IF Keeps("I18") THEN Idle(r) ELSE UNCHANGED campaign
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/on_tick.py, resign; core/state.py, to_resigned: without its quorum, or asked to. *)
+(* core/on_tick.py, resign; core/transitions.py, transition_to_resigned: without its quorum, or asked to. *)
 OnResign(l) ==
     /\ With("resignations")
     /\ role[l] = "Leader"
