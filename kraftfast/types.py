@@ -268,7 +268,7 @@ class VoterSet:
         return f"VoterSet{self.ids}"
 
 
-class QuorumState(NamedTuple):
+class ElectionState(NamedTuple):
     """What a replica must never forget about elections: the content of ``quorum-state`` (D5).
 
     Invariants over time (I9): ``epoch`` never falls; within an epoch ``voted`` never changes from

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kraftfast.core.roles import TRANSITIONS, Epochs
+from kraftfast.core.roles import TRANSITIONS, EpochStep
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = re.compile(r"<!-- roles -->.*?<!-- /roles -->", re.DOTALL)
-EPOCHS = {Epochs.SAME: "the same", Epochs.NEXT: "the next", Epochs.HIGHER: "any higher"}
+EPOCHS = {EpochStep.SAME: "the same", EpochStep.NEXT: "the next", EpochStep.HIGHER: "any higher"}
 
 
 def home() -> str:

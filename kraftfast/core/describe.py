@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraftfast.core.replication.leader import Progress
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.types import ReplicaKey, VoterSet
 
 
@@ -37,7 +37,7 @@ class QuorumDescription(Struct, frozen=True):
     uncommitted_voter_change: bool  # the voter set in force is not known to be committed
 
 
-def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
+def describe(state: QuorumState, now_ms: int) -> QuorumDescription:
     """Return the quorum at this moment; a leader names its own times as now."""
     leader = state.leader
     voters: list[ReplicaDescription] = []

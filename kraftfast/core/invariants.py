@@ -14,7 +14,7 @@ from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.roles import Role
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.types import NO_NODE
 
 _CLASSES = {
@@ -28,7 +28,7 @@ _CLASSES = {
 _NOMINEES = (Prospective, Candidate)
 
 
-def check_invariants(state: ReplicaState) -> None:
+def check_invariants(state: QuorumState) -> None:
     """Assert them all."""
     check_role(state)
     check_quorum_state(state)
@@ -49,7 +49,7 @@ def check_invariants(state: ReplicaState) -> None:
         assert state.follower.stream < state.next_stream
 
 
-def check_role(state: ReplicaState) -> None:
+def check_role(state: QuorumState) -> None:
     """I18: the role is what its object says; only voters go beyond following.
 
     Except a leader that removed itself, and a replica whose removal may not be committed.
@@ -71,7 +71,7 @@ def check_role(state: ReplicaState) -> None:
     assert not state.writing or state.role is Role.FOLLOWER
 
 
-def check_quorum_state(state: ReplicaState) -> None:
+def check_quorum_state(state: QuorumState) -> None:
     """I9, I10: what is on disk is what this replica acts on."""
     persisted = state.persisted
     assert persisted is not None
@@ -86,7 +86,7 @@ def check_quorum_state(state: ReplicaState) -> None:
         assert state.log.ackable_end_offset() == state.log.end_offset  # D21
 
 
-def check_leader(state: ReplicaState, leader: Leader) -> None:
+def check_leader(state: QuorumState, leader: Leader) -> None:
     """I6, I12, I13."""
     assert state.epoch > state.resumed_epoch  # I13, D4
     assert state.high_watermark == -1 or state.high_watermark > leader.epoch_start_offset  # D6

@@ -14,12 +14,12 @@ from kraftfast.core.read_barrier import ask_again, asked_under
 from kraftfast.core.replication.fetching import retry_later
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.roles import Role
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID
 
 
-def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
+def on_link_up(state: QuorumState, event: LinkUp, now_ms: int) -> None:
     """Give up what was in flight or streamed on an older link (D3)."""
     state.peers.link_up(event.peer_id, event.streaming, event.pre_vote, event.directory_id)
     drop_streams(state, event.peer_id)
@@ -41,7 +41,7 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
     state.poll_due = True
 
 
-def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
+def on_link_down(state: QuorumState, event: LinkDown, now_ms: int) -> None:
     """Drop what was in flight on this link. It does not mean that the peer ended.
 
     A follower of this peer waits a moment for the answer: a fresh link, or news of its end.
@@ -53,7 +53,7 @@ def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
     state.poll_due = True
 
 
-def drop_streams(state: ReplicaState, peer_id: int) -> None:
+def drop_streams(state: QuorumState, peer_id: int) -> None:
     """End the streams of a link that has ended."""
     follower: Follower | None = state.follower
     if follower is not None and peer_id == state.leader_id:
@@ -65,7 +65,7 @@ def drop_streams(state: ReplicaState, peer_id: int) -> None:
                 leader.close_stream(progress)
 
 
-def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
+def on_request_failed(state: QuorumState, event: RequestFailed, now_ms: int) -> None:
     """Back off from the peer: no answer will come."""
     barriers = asked_under(state, event.correlation)
     if barriers:

@@ -4,23 +4,23 @@ cimport cython
 
 from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
-cpdef poll(ReplicaState state, long long now_ms)
+cpdef poll(QuorumState state, long long now_ms)
 
 
 @cython.locals(due='long long', least='long long')
-cpdef long long due_ms(ReplicaState state) except? -1
+cpdef long long due_ms(QuorumState state) except? -1
 
-cpdef timers_of(ReplicaState state)
+cpdef timers_of(QuorumState state)
 
-cpdef long long shutdown_due_ms(ReplicaState state, object current) except? -1
-cpdef long long resign_due_ms(ReplicaState state, Leader leader) except? -1
-cpdef long long transfer_due_ms(ReplicaState state, Leader leader) except? -1
-cpdef long long begin_quorum_epoch_due_ms(ReplicaState state, Leader leader) except? -1
-cpdef long long parked_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long shutdown_due_ms(QuorumState state, object current) except? -1
+cpdef long long resign_due_ms(QuorumState state, Leader leader) except? -1
+cpdef long long transfer_due_ms(QuorumState state, Leader leader) except? -1
+cpdef long long begin_quorum_epoch_due_ms(QuorumState state, Leader leader) except? -1
+cpdef long long parked_due_ms(QuorumState state, Leader leader) except? -1
 
 
 @cython.locals(log=LogView)
-cpdef long long flush_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long flush_due_ms(QuorumState state, Leader leader) except? -1

@@ -16,8 +16,8 @@ from kraftfast.core.elections.campaigning import (
     awaits_answers,
     begin_campaign,
     decide,
+    give_up_campaign,
     request_votes,
-    stand_down,
 )
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.leader_identity import (
@@ -56,7 +56,7 @@ from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.replication.on_append import request_drain
 from kraftfast.core.snapshots.leases import expire
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_resigned, transition_to_unattached
 from kraftfast.core.warning import warn, warn_of_no_leader
 from kraftfast.types import NO_NODE
@@ -71,8 +71,8 @@ class Timer(NamedTuple):
     runs, and must look itself whether there is something to do: an event may have made it so.
     """
 
-    due_ms: Callable[[ReplicaState, Any], int]
-    run: Callable[[ReplicaState, Any, int], object]
+    due_ms: Callable[[QuorumState, Any], int]
+    run: Callable[[QuorumState, Any, int], object]
     every_poll: bool = False
 
 
@@ -80,10 +80,10 @@ class Timers(NamedTuple):
     """The timers of a role in the order in which they are looked at, and when each is due."""
 
     rows: tuple[Timer, ...]
-    due: tuple[Callable[[ReplicaState, Any], int], ...]
+    due: tuple[Callable[[QuorumState, Any], int], ...]
 
 
-def poll(state: ReplicaState, now_ms: int) -> None:
+def poll(state: QuorumState, now_ms: int) -> None:
     """Do what is due now."""
     fetching = state.peers.fetching
     state.peers.expire(now_ms)
@@ -97,7 +97,7 @@ def poll(state: ReplicaState, now_ms: int) -> None:
                 return
 
 
-def due_ms(state: ReplicaState) -> int:
+def due_ms(state: QuorumState) -> int:
     """Return when ``poll`` is due at the latest."""
     current = state.current
     least = NEVER_MS
@@ -108,7 +108,7 @@ def due_ms(state: ReplicaState) -> int:
     return least
 
 
-def timers_of(state: ReplicaState) -> Timers:
+def timers_of(state: QuorumState) -> Timers:
     """Return the timers of the present role; ``WRITING`` for a follower that is writing."""
     if state.follower is not None:
         download = state.follower.download
@@ -117,12 +117,12 @@ def timers_of(state: ReplicaState) -> Timers:
     return TIMERS[type(state.current)]
 
 
-def never_ms(state: ReplicaState, current: Any) -> int:
+def never_ms(state: QuorumState, current: Any) -> int:
     """Return NEVER_MS: the due time of what only events start."""
     return NEVER_MS
 
 
-def may_campaign_now(state: ReplicaState) -> bool:
+def may_campaign_now(state: QuorumState) -> bool:
     """Return whether an expired timer makes this replica campaign.
 
     Observers, witnesses and a replica that is shutting down do not, nor does any in the last epoch.
@@ -132,17 +132,17 @@ def may_campaign_now(state: ReplicaState) -> bool:
     return state.config.campaign and state.counts_as_voter()
 
 
-def is_only_witness(state: ReplicaState) -> bool:
+def is_only_witness(state: QuorumState) -> bool:
     """Return whether the only voter is a witness, so that there will be no leader."""
     return not state.config.campaign and state.voters.is_only_voter(state.local)
 
 
-def campaign(state: ReplicaState, current: Any, now_ms: int) -> None:
+def campaign(state: QuorumState, current: Any, now_ms: int) -> None:
     """Ask for votes in another election."""
     begin_campaign(state, now_ms)
 
 
-def fetch(state: ReplicaState, current: Any, now_ms: int) -> None:
+def fetch(state: QuorumState, current: Any, now_ms: int) -> None:
     """Fetch from the leader, or look for one."""
     fetch_next(state, now_ms)
 
@@ -150,12 +150,12 @@ def fetch(state: ReplicaState, current: Any, now_ms: int) -> None:
 # --- every role -------------------------------------------------------------------------------
 
 
-def shutdown_due_ms(state: ReplicaState, current: Any) -> int:
+def shutdown_due_ms(state: QuorumState, current: Any) -> int:
     """Return when a graceful end has waited long enough."""
     return NEVER_MS if state.stopped else state.shutdown_deadline_ms
 
 
-def end(state: ReplicaState, current: Any, now_ms: int) -> None:
+def end(state: QuorumState, current: Any, now_ms: int) -> None:
     """End although no other replica leads yet; ``Replica`` also checks that after each step."""
     finish_shutdown(state, now_ms)
 
@@ -163,7 +163,7 @@ def end(state: ReplicaState, current: Any, now_ms: int) -> None:
 # --- unattached -------------------------------------------------------------------------------
 
 
-def report_displaced(state: ReplicaState, current: Unattached, now_ms: int) -> None:
+def report_displaced(state: QuorumState, current: Unattached, now_ms: int) -> None:
     """Report why no leader may be elected."""
     if is_displaced(state):
         warn(state, displacement_warning(state))
@@ -171,7 +171,7 @@ def report_displaced(state: ReplicaState, current: Unattached, now_ms: int) -> N
         warn_of_no_leader(state)
 
 
-def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
+def campaign_due_ms(state: QuorumState, current: Unattached) -> int:
     """Return when an unattached voter campaigns."""
     if not may_campaign_now(state):
         return NEVER_MS
@@ -180,7 +180,7 @@ def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
     return current.election_deadline_ms
 
 
-def campaign_alone_ms(state: ReplicaState) -> int:
+def campaign_alone_ms(state: QuorumState) -> int:
     """Return when the only voter campaigns: at once, unless it has no log or a rival calls it.
 
     Without one it first asks the peers that it knows for a quorum of its cluster. One that only
@@ -195,12 +195,12 @@ def campaign_alone_ms(state: ReplicaState) -> int:
 # --- follower ---------------------------------------------------------------------------------
 
 
-def fetch_timeout_due_ms(state: ReplicaState, follower: Follower) -> int:
+def fetch_timeout_due_ms(state: QuorumState, follower: Follower) -> int:
     """Return when the fetch timeout expires, if this replica may campaign then."""
     return follower.fetch_deadline_ms if may_campaign_now(state) else NEVER_MS
 
 
-def watch_leader(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def watch_leader(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Campaign if the fetch timeout expired, or at once if this replica has become the only voter.
 
     A replica that must not campaign reports why no leader may be elected.
@@ -215,34 +215,34 @@ def watch_leader(state: ReplicaState, follower: Follower, now_ms: int) -> None:
         warn(state, displacement_warning(state))
 
 
-def stream_due_ms(state: ReplicaState, follower: Follower) -> int:
+def stream_due_ms(state: QuorumState, follower: Follower) -> int:
     """Return when nothing came on the open stream for too long."""
     return follower.stream_deadline_ms if follower.stream else NEVER_MS
 
 
-def give_up_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def give_up_stream(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Close the stream, and ask another replica next."""
     close_stream(state, follower, now_ms)
     retry_later(state, now_ms, state.leader_id)
 
 
-def download_due_ms(state: ReplicaState, follower: Follower) -> int:
+def download_due_ms(state: QuorumState, follower: Follower) -> int:
     """Return when no slice of the leader's snapshot came for too long."""
     return NEVER_MS if follower.download is None else follower.fetch_deadline_ms
 
 
-def give_up_download(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def give_up_download(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Ask others: an observer has no election to find another leader by."""
     follower.download = None
     state.ask_others = True
 
 
-def keep_alive_due_ms(state: ReplicaState, follower: Follower) -> int:
+def keep_alive_due_ms(state: QuorumState, follower: Follower) -> int:
     """Return when the next keep-alive is sent."""
     return follower.update_at_ms
 
 
-def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def keep_alive(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Send a keep-alive: while this replica writes to its disk, it sends no other Fetch."""
     follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
     if follower.stream:
@@ -254,22 +254,22 @@ def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
 # --- prospective, candidate -------------------------------------------------------------------
 
 
-def election_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
+def election_due_ms(state: QuorumState, current: Prospective | Candidate) -> int:
     """Return when the election is over. A nominee that is shutting down begins nothing new."""
     return NEVER_MS if state.shutting_down else current.election_deadline_ms
 
 
-def end_election(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
+def end_election(state: QuorumState, current: Prospective | Candidate, now_ms: int) -> None:
     """Begin another, or stand down."""
     if isinstance(current, Candidate):
         begin_campaign(state, now_ms)
         return
     decide(state, now_ms)  # a replica without a log has waited for all answers
     if state.current is current:
-        stand_down(state, now_ms)
+        give_up_campaign(state, now_ms)
 
 
-def votes_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
+def votes_due_ms(state: QuorumState, current: Prospective | Candidate) -> int:
     """Return when there is a voter to ask, or an answer to look at."""
     due = NEVER_MS
     begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
@@ -286,7 +286,7 @@ def votes_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
     return due
 
 
-def seek_votes(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
+def seek_votes(state: QuorumState, current: Prospective | Candidate, now_ms: int) -> None:
     """Ask for votes until the election is decided."""
     if not isinstance(current, Prospective) or now_ms >= current.campaign_at_ms:
         decide(state, now_ms)
@@ -299,24 +299,24 @@ def seek_votes(state: ReplicaState, current: Prospective | Candidate, now_ms: in
 # --- resigned ---------------------------------------------------------------------------------
 
 
-def is_alone(state: ReplicaState) -> bool:
+def is_alone(state: QuorumState) -> bool:
     """Return whether only this replica can lead again."""
     return state.voters.is_only_voter(state.local) and may_campaign_now(state)
 
 
-def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
+def lead_again_due_ms(state: QuorumState, current: Resigned) -> int:
     """Return when the only voter leads again: not while a rival claims to lead."""
     return state.rival_until_ms if is_alone(state) else NEVER_MS
 
 
-def next_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:
+def next_epoch_due_ms(state: QuorumState, current: Resigned) -> int:
     """Return when a resigned leader gives up waiting for a successor."""
     if state.shutting_down or is_alone(state):
         return NEVER_MS
     return current.election_deadline_ms
 
 
-def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+def begin_next_epoch(state: QuorumState, current: Resigned, now_ms: int) -> None:
     """Enter the next epoch as unattached, if there is one: no successor was elected in time."""
     if is_only_witness(state):
         warn_of_no_leader(state)  # it would take an epoch that does not name it for another's (D23)
@@ -325,12 +325,12 @@ def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> Non
     current.election_deadline_ms = NEVER_MS
 
 
-def end_quorum_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:
+def end_quorum_epoch_due_ms(state: QuorumState, current: Resigned) -> int:
     """Return when EndQuorumEpoch can be sent to a voter that has not acknowledged it."""
     return min(map(state.peers.due_ms, current.unacknowledged), default=NEVER_MS)
 
 
-def send_end_quorum_epochs(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+def send_end_quorum_epochs(state: QuorumState, current: Resigned, now_ms: int) -> None:
     """Send EndQuorumEpoch to each voter until it acknowledges."""
     for voter_id in sorted(current.unacknowledged):
         if not state.peers.is_ready(voter_id, now_ms):
@@ -347,7 +347,7 @@ def send_end_quorum_epochs(state: ReplicaState, current: Resigned, now_ms: int) 
         state.effects.append(Send(voter_id, correlation, request))
 
 
-def flush_tail(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+def flush_tail(state: QuorumState, current: Resigned, now_ms: int) -> None:
     """Flush the tail of its leadership (D14)."""
     flush_follower(state)
 
@@ -355,14 +355,14 @@ def flush_tail(state: ReplicaState, current: Resigned, now_ms: int) -> None:
 # --- leader -----------------------------------------------------------------------------------
 
 
-def resign_due_ms(state: ReplicaState, leader: Leader) -> int:
+def resign_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when a leader resigns: asked to, removed, or without its quorum or its own disk."""
     if state.shutting_down or removed_itself(state, leader):
         return AT_ONCE_MS
     return min(leader.check_quorum_deadline_ms, flush_deadline_ms(state, leader))
 
 
-def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
+def flush_deadline_ms(state: QuorumState, leader: Leader) -> int:
     """Return when the own disk holds up commits for too long: this leader must resign (D13).
 
     The flush is timed, not its records: they waited for the flush before, of a disk that is slow.
@@ -375,32 +375,32 @@ def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
     return leader.flush_began_ms + state.config.fetch_timeout_ms
 
 
-def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def resign(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Step down; EndQuorumEpoch names the successors."""
     transition_to_resigned(state, now_ms)
 
 
-def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:
+def transfer_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when a transfer of leadership times out."""
     return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms
 
 
-def resign_for_successor(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def resign_for_successor(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Resign once the successor has the whole log; after the time-out resign or lead on."""
     tend_transfer(state, leader, now_ms)
 
 
-def add_probed(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def add_probed(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Append the set with the new voter, once it has answered the probe and fetched since."""
     tend_addition(state, leader)
 
 
-def begin_quorum_epoch_due_ms(state: ReplicaState, leader: Leader) -> int:
+def begin_quorum_epoch_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when BeginQuorumEpoch is sent next."""
     return leader.begin_quorum_epoch_at_ms
 
 
-def send_begin_quorum_epochs(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def send_begin_quorum_epochs(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Send BeginQuorumEpoch to each voter that has not fetched for a while; forget observers that
     ended, and drop leases that expired.
     """
@@ -415,17 +415,17 @@ def send_begin_quorum_epochs(state: ReplicaState, leader: Leader, now_ms: int) -
     expire(leader, state.log.end_offset, now_ms)
 
 
-def parked_due_ms(state: ReplicaState, leader: Leader) -> int:
+def parked_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when the first parked Fetch must be answered, even without records."""
     return leader.parked_deadline_ms
 
 
-def answer_late(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def answer_late(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Answer the parked Fetches whose time is over."""
     answer_parked(state, leader, False, now_ms)
 
 
-def flush_due_ms(state: ReplicaState, leader: Leader) -> int:
+def flush_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when what is not on disk is too old (D14)."""
     log = state.log
     if log.flushing or log.unflushed_bytes <= 0:
@@ -433,7 +433,7 @@ def flush_due_ms(state: ReplicaState, leader: Leader) -> int:
     return log.unflushed_since_ms + state.config.unflushed_age_ms_max
 
 
-def flush(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def flush(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Flush by the leader's policy."""
     flush_leader(state, leader, False, now_ms)
 

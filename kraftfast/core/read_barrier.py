@@ -22,14 +22,12 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.changes import ACCEPTED, NONE, check_cluster_id, check_leads
 from kraftfast.core.messages import ReadBarrierRequest, ReadBarrierResponse
 from kraftfast.core.replication.leader import Barrier, Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET
 
 
-def on_read_barrier_requested(
-    state: ReplicaState, event: ReadBarrierRequested, now_ms: int
-) -> None:
+def on_read_barrier_requested(state: QuorumState, event: ReadBarrierRequested, now_ms: int) -> None:
     """Take the question of a reader in this process."""
     deadline_ms = now_ms + max(event.timeout_ms, 0)
     barrier = Barrier(event.source, False, deadline_ms)
@@ -42,7 +40,7 @@ def on_read_barrier_requested(
         answer(state, barrier, ErrorCode.BROKER_NOT_AVAILABLE)
 
 
-def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_read_barrier(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Add a barrier for a reader of another replica."""
     request = event.request
     timeout_ms = min(max(request.timeout_ms, 0), state.config.request_timeout_ms)
@@ -55,7 +53,7 @@ def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     add_barrier(state, state.leader, barrier)
 
 
-def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
+def add_barrier(state: QuorumState, leader: Leader, barrier: Barrier) -> None:
     """Let a barrier join the next round: this one may have been confirmed before the reader asked.
 
     What was confirmed under an earlier leadership of this replica does not count (D21).
@@ -70,7 +68,7 @@ def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
     state.poll_due = True
 
 
-def answer(state: ReplicaState, barrier: Barrier, error: ErrorCode) -> None:
+def answer(state: QuorumState, barrier: Barrier, error: ErrorCode) -> None:
     """Answer the reader here, or the replica that asked for a reader of its own."""
     offset = barrier.offset if error is NONE else NO_OFFSET
     if barrier.remote:
@@ -83,7 +81,7 @@ def answer(state: ReplicaState, barrier: Barrier, error: ErrorCode) -> None:
 # --- at the leader ----------------------------------------------------------------------------
 
 
-def tend_leader_barriers(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def tend_leader_barriers(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Ask for confirmation, and answer what is confirmed or has waited too long."""
     if not leader.barriers:
         return
@@ -116,7 +114,7 @@ def asks_for_confirmation(leader: Leader) -> bool:
     )
 
 
-def settle_round(state: ReplicaState, leader: Leader) -> None:
+def settle_round(state: QuorumState, leader: Leader) -> None:
     """Answer the barriers of this round and earlier ones: a majority follows this leader.
 
     But a leader that has committed nothing of its epoch does not know what is committed (D6).
@@ -134,14 +132,14 @@ def settle_round(state: ReplicaState, leader: Leader) -> None:
         answer(state, barrier, NONE)
 
 
-def on_confirmed(state: ReplicaState, leader: Leader, event: ResponseReceived) -> None:
+def on_confirmed(state: QuorumState, leader: Leader, event: ResponseReceived) -> None:
     """Count a voter that answered a BeginQuorumEpoch of this epoch, sent in this round."""
     if leader.round_asks.get(event.peer_id) == event.correlation:
         leader.confirmed.add(event.peer_id)
         state.poll_due = True
 
 
-def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
+def leader_barriers_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when ``tend_leader_barriers`` has something to do, as far as time decides it."""
     if not leader.barriers:
         return NEVER_MS
@@ -156,7 +154,7 @@ def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
 # --- at all others ----------------------------------------------------------------------------
 
 
-def tend_barriers(state: ReplicaState, current: Any, now_ms: int) -> None:
+def tend_barriers(state: QuorumState, current: Any, now_ms: int) -> None:
     """Ask the leader for the readers here; a reader waits for a leader, up to its deadline.
 
     One request for all who wait: a request for each would crowd out Fetches.
@@ -184,7 +182,7 @@ def tend_barriers(state: ReplicaState, current: Any, now_ms: int) -> None:
     state.effects.append(Send(state.leader_id, correlation, request))
 
 
-def may_ask_ms(state: ReplicaState) -> int:
+def may_ask_ms(state: QuorumState) -> int:
     """Return when another request may go: after the last answer, or a pause if that is lost."""
     for barrier in state.barriers:
         if barrier.correlation and barrier.correlation == state.barriers_correlation:
@@ -192,7 +190,7 @@ def may_ask_ms(state: ReplicaState) -> int:
     return 0
 
 
-def barriers_due_ms(state: ReplicaState, current: Any) -> int:
+def barriers_due_ms(state: QuorumState, current: Any) -> int:
     """Return when ``tend_barriers`` has something to do."""
     due_ms = NEVER_MS
     for barrier in state.barriers:
@@ -202,12 +200,12 @@ def barriers_due_ms(state: ReplicaState, current: Any) -> int:
     return due_ms
 
 
-def asked_under(state: ReplicaState, correlation: int) -> list[Barrier]:
+def asked_under(state: QuorumState, correlation: int) -> list[Barrier]:
     """Return the barriers that this request was sent for, as far as they still wait."""
     return [each for each in state.barriers if correlation and each.correlation == correlation]
 
 
-def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_read_barrier_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Pass the leader's answer to the readers; try an error again until their deadlines."""
     barriers = asked_under(state, event.correlation)
     if event.response.error is not NONE:
@@ -220,7 +218,7 @@ def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_m
     state.poll_due = True  # the next request is for readers that came meanwhile
 
 
-def ask_again(state: ReplicaState, barriers: list[Barrier], now_ms: int) -> None:
+def ask_again(state: QuorumState, barriers: list[Barrier], now_ms: int) -> None:
     """Retry these barriers after a pause, and those that wait with them: else each of many has one
     of its own, and some request fails all the time (L7)."""
     for barrier in barriers:

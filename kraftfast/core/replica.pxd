@@ -2,14 +2,14 @@
 
 cimport cython
 
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
 cdef class Replica:
-    cdef public ReplicaState _state
+    cdef public QuorumState _state
     cdef public object _stored
 
     cpdef list step(self, object event, long long now_ms)
 
-    @cython.locals(state=ReplicaState)
+    @cython.locals(state=QuorumState)
     cpdef list _finish(self, long long now_ms)

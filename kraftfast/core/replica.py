@@ -108,14 +108,14 @@ from kraftfast.core.snapshots.on_retention_due import on_retention_due
 from kraftfast.core.snapshots.on_slice_written import on_slice_written
 from kraftfast.core.snapshots.on_snapshot_created import may_create, on_snapshot_created
 from kraftfast.core.snapshots.on_snapshot_installed import on_snapshot_installed
-from kraftfast.core.state import AnyRole, ReplicaState
+from kraftfast.core.state import AnyRole, QuorumState
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.transitions import initialize, new_follower
 from kraftfast.errors import ForeignDirectory, InvalidOption
-from kraftfast.types import ZERO_UUID, OffsetAndEpoch, QuorumState, ReplicaKey, VoterSet
+from kraftfast.types import ZERO_UUID, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
 
 
-def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:
+def _on_tick(state: QuorumState, event: Tick, now_ms: int) -> None:
     state.poll_due = True
 
 
@@ -124,7 +124,7 @@ FIRST_CAMPAIGN_MS = 2
 asked for its pre-vote as soon as the link to it stands, and waited for."""
 
 
-def begins_quorum(state: ReplicaState, stored: QuorumState) -> bool:
+def begins_quorum(state: QuorumState, stored: ElectionState) -> bool:
     """Return whether this is the first voter, by id, of a quorum that had no leader yet."""
     fresh = state.config.new_quorum and stored.epoch == 0 and state.log.end_offset == 0
     return fresh and state.is_voter() and state.local.id == min(state.voters.ids)
@@ -156,11 +156,11 @@ _ON_RESPONSE = {
 }
 
 
-def _on_request(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def _on_request(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     _ON_REQUEST[type(event.request)](state, event, now_ms)
 
 
-def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def _on_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Take an answer: a pushed one names its stream, any other must be the one waited for."""
     response = event.response
     if type(response) is FetchResponse and response.stream:
@@ -231,7 +231,7 @@ class Replica:
         static_voters: VoterSet,
         random: Random,
         now_ms: int,
-        stored: QuorumState | None,
+        stored: ElectionState | None,
         trail: EpochTrail,
         end_offset: int,
         flushed_end_offset: int,
@@ -260,7 +260,7 @@ class Replica:
             sorted(snapshots),
         )
         doubt = Doubt(phantom_tail, memory_lost)
-        self._state = ReplicaState(
+        self._state = QuorumState(
             config,
             local,
             static_voters,
@@ -274,7 +274,7 @@ class Replica:
         on_disk = max(floor_offset, log.snapshots[-1].offset if log.snapshots else 0)
         if self._state.history.last_offset >= on_disk:
             log.hold(flushed_end_offset)  # the voters record may not be on this disk yet (D10)
-        self._stored = stored or QuorumState()
+        self._stored = stored or ElectionState()
         self._state.superseded = self._stored.superseded
         self._state.was_voter = self._stored.was_voter
 
@@ -444,7 +444,7 @@ class Replica:
             return election_first(effects)
         return effects
 
-    def _first_role(self, now_ms: int) -> tuple[AnyRole, QuorumState]:
+    def _first_role(self, now_ms: int) -> tuple[AnyRole, ElectionState]:
         """Return the first role and its quorum state, as Kafka's ``QuorumState.initialize``."""
         state = self._state
         stored = self._stored
@@ -455,7 +455,7 @@ class Replica:
         if begins_quorum(state, stored):
             deadline_ms = min(deadline_ms, now_ms + FIRST_CAMPAIGN_MS)
         if stored.epoch < last_epoch:
-            return Unattached(deadline_ms), QuorumState(last_epoch)
+            return Unattached(deadline_ms), ElectionState(last_epoch)
         if stored.leader_id == local.id and local.id >= 0:
             others = set(state.voters.others(local))  # D4: never lead this epoch again
             return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored

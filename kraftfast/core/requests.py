@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, ReplicaKey
 
 NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 
 
-def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
+def top_level_error(state: QuorumState, request: Any) -> ErrorCode:
     """Return the error of a request as a whole; one that names no cluster may mean this one."""
     if None not in (request.cluster_id, state.cluster_id):
         if request.cluster_id != state.cluster_id:
@@ -21,7 +21,7 @@ def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
     return NONE
 
 
-def is_addressed_here(state: ReplicaState, voter: ReplicaKey) -> bool:
+def is_addressed_here(state: QuorumState, voter: ReplicaKey) -> bool:
     """Return whether the sender means this replica: old ones (id -1) do not say whom."""
     if voter.id < 0:
         return True

@@ -9,11 +9,11 @@ from kraftfast.core.messages import FetchResponse, FetchSnapshotRequest, FetchSn
 from kraftfast.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
 def snapshot_response(
-    state: ReplicaState, request: FetchSnapshotRequest, error: ErrorCode
+    state: QuorumState, request: FetchSnapshotRequest, error: ErrorCode
 ) -> FetchSnapshotResponse:
     """Return the response to a FetchSnapshot, without its bytes."""
     return FetchSnapshotResponse(
@@ -27,7 +27,7 @@ def snapshot_response(
     )
 
 
-def fetch_refusal(state: ReplicaState, error: ErrorCode, stream: int) -> FetchResponse:
+def fetch_refusal(state: QuorumState, error: ErrorCode, stream: int) -> FetchResponse:
     """Return the response to a Fetch with an error, the epoch and the leader."""
     return FetchResponse(
         partition_error=error,

@@ -17,7 +17,7 @@ from kraftfast.core.elections.leader_identity import may_follow
 from kraftfast.core.elections.step_down import leave, supersede_if_committed
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.roles import Role
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import maybe_transition
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
@@ -44,7 +44,7 @@ _BACKS_OFF = (
 
 
 def learn_from(
-    state: ReplicaState,
+    state: QuorumState,
     peer_id: int,
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
@@ -61,7 +61,7 @@ def learn_from(
 
 
 def _learn(
-    state: ReplicaState,
+    state: QuorumState,
     peer_id: int,
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
@@ -107,7 +107,7 @@ def _learn(
     return PROCEED
 
 
-def leads(state: ReplicaState, epoch: int) -> bool:
+def leads(state: QuorumState, epoch: int) -> bool:
     """Return whether this replica leads ``epoch``, or led it and resigned.
 
     Another replica may say so of an epoch that this one does not know: its directory was replaced

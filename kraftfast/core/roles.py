@@ -26,7 +26,7 @@ class Role(StrEnum):
     RESIGNED = "resigned"
 
 
-class Epochs(StrEnum):
+class EpochStep(StrEnum):
     """How the epoch of the new role stands to that of the old one."""
 
     SAME = "same"
@@ -39,7 +39,7 @@ class Transition(NamedTuple):
 
     source: Role
     target: Role
-    epochs: Epochs
+    epochs: EpochStep
     voters_only: bool  # an observer may not
     when: str
 
@@ -51,32 +51,32 @@ _LEADER_OF_HIGHER = "leader of a higher epoch"
 _LEADER_LEARNT = "leader of this epoch learnt"
 
 TRANSITIONS: tuple[Transition, ...] = (
-    Transition(_U, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_U, _F, Epochs.SAME, False, _LEADER_LEARNT),
-    Transition(_U, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_U, _P, Epochs.SAME, True, "election timer expired"),
-    Transition(_F, _U, Epochs.SAME, False, "the leader is not the directory that leads (D23)"),
-    Transition(_F, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_F, _F, Epochs.SAME, False, "more endpoints of the leader learnt"),
-    Transition(_F, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_F, _P, Epochs.SAME, True, "fetch timer expired, leader dead, or only voter now"),
-    Transition(_P, _U, Epochs.SAME, False, "election lost, no leader in reach, or no voter now"),
-    Transition(_P, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_P, _F, Epochs.SAME, True, "leader learnt, or lost and the leader still known"),
-    Transition(_P, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_P, _C, Epochs.NEXT, True, "enough pre-votes, or a peer knows none"),
-    Transition(_C, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_C, _U, Epochs.SAME, False, "no longer a voter"),
-    Transition(_C, _P, Epochs.SAME, True, "election timer expired"),
-    Transition(_C, _F, Epochs.SAME, True, _LEADER_LEARNT),
-    Transition(_C, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_C, _L, Epochs.SAME, True, "enough votes"),
-    Transition(_L, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
-    Transition(_L, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_L, _R, Epochs.SAME, False, "asked to, leaving, removed, or without its quorum"),
-    Transition(_R, _U, Epochs.HIGHER, False, "election timer expired, or a higher epoch"),
-    Transition(_R, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_R, _P, Epochs.SAME, True, "the only voter"),
+    Transition(_U, _U, EpochStep.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_U, _F, EpochStep.SAME, False, _LEADER_LEARNT),
+    Transition(_U, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_U, _P, EpochStep.SAME, True, "election timer expired"),
+    Transition(_F, _U, EpochStep.SAME, False, "the leader is not the directory that leads (D23)"),
+    Transition(_F, _U, EpochStep.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_F, _F, EpochStep.SAME, False, "more endpoints of the leader learnt"),
+    Transition(_F, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_F, _P, EpochStep.SAME, True, "fetch timer expired, leader dead, or only voter now"),
+    Transition(_P, _U, EpochStep.SAME, False, "election lost, no leader in reach, or no voter now"),
+    Transition(_P, _U, EpochStep.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_P, _F, EpochStep.SAME, True, "leader learnt, or lost and the leader still known"),
+    Transition(_P, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_P, _C, EpochStep.NEXT, True, "enough pre-votes, or a peer knows none"),
+    Transition(_C, _U, EpochStep.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_C, _U, EpochStep.SAME, False, "no longer a voter"),
+    Transition(_C, _P, EpochStep.SAME, True, "election timer expired"),
+    Transition(_C, _F, EpochStep.SAME, True, _LEADER_LEARNT),
+    Transition(_C, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_C, _L, EpochStep.SAME, True, "enough votes"),
+    Transition(_L, _U, EpochStep.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_L, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_L, _R, EpochStep.SAME, False, "asked to, leaving, removed, or without its quorum"),
+    Transition(_R, _U, EpochStep.HIGHER, False, "election timer expired, or a higher epoch"),
+    Transition(_R, _F, EpochStep.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_R, _P, EpochStep.SAME, True, "the only voter"),
 )
 
 START: frozenset[Role] = frozenset((_U, _F, _R))
@@ -96,11 +96,11 @@ def is_legal(source: Role, target: Role, epoch: int, target_epoch: int, voter: b
     for transition in _LEGAL.get((source, target), ()):
         if transition.voters_only and not voter:
             continue
-        if transition.epochs is Epochs.SAME and target_epoch == epoch:
+        if transition.epochs is EpochStep.SAME and target_epoch == epoch:
             return True
-        if transition.epochs is Epochs.NEXT and target_epoch == epoch + 1:
+        if transition.epochs is EpochStep.NEXT and target_epoch == epoch + 1:
             return True
-        if transition.epochs is Epochs.HIGHER and target_epoch > epoch:
+        if transition.epochs is EpochStep.HIGHER and target_epoch > epoch:
             return True
     return False
 
@@ -121,7 +121,7 @@ def transition_picture() -> str:
     >>> print(transition_picture().splitlines()[0])
     stateDiagram-v2
     """
-    marks = {Epochs.SAME: "", Epochs.NEXT: " +", Epochs.HIGHER: " ++"}
+    marks = {EpochStep.SAME: "", EpochStep.NEXT: " +", EpochStep.HIGHER: " ++"}
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {role.value}" for role in Role if role in START]
     for (source, target), transitions in _LEGAL.items():

@@ -6,7 +6,7 @@ from kraftfast.core.log_view cimport LogView
 from kraftfast.core.request_manager cimport RequestManager
 
 
-cdef class ReplicaState:
+cdef class QuorumState:
     cdef public object config
     cdef public object local
     cdef public object static_voters

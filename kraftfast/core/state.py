@@ -35,8 +35,8 @@ from kraftfast.core.roles import Role
 from kraftfast.types import (
     NO_NODE,
     NO_OFFSET,
+    ElectionState,
     Endpoint,
-    QuorumState,
     ReplicaKey,
     VoterSet,
 )
@@ -46,7 +46,7 @@ AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
 @dataclass(eq=False, repr=False)
-class ReplicaState:
+class QuorumState:
     """The state of a replica. The ``on_...`` files act on it; ``Replica`` calls them.
 
     Invariants: ``persisted`` names this epoch and this vote (D5); exactly ``current`` is the role,
@@ -79,7 +79,7 @@ class ReplicaState:
     # which directory it is, as far as a message said (D23)
     leader_identity: LeaderIdentity = UNSAID
     voted: ReplicaKey | None = None  # in this epoch
-    persisted: QuorumState | None = None  # what is on disk; None before the start
+    persisted: ElectionState | None = None  # what is on disk; None before the start
     resumed_epoch: int = -1  # led before the restart: never again (D4, I13); -1 if none
     # as this role knows it; -1: unknown, as after an election or a resignation
     high_watermark: int = NO_OFFSET

@@ -21,11 +21,11 @@ from kraftfast.core.replication.dismissing import dismiss
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.roles import Role, check_transition
-from kraftfast.core.state import AnyRole, ReplicaState
-from kraftfast.types import NO_NODE, NO_OFFSET, Endpoint, LeaderChange, QuorumState, ReplicaKey
+from kraftfast.core.state import AnyRole, QuorumState
+from kraftfast.types import NO_NODE, NO_OFFSET, ElectionState, Endpoint, LeaderChange, ReplicaKey
 
 
-def remember_voting(state: ReplicaState, offset: int) -> None:
+def remember_voting(state: QuorumState, offset: int) -> None:
     """Persist, before committed records below ``offset`` leave the log, whether one named us.
 
     A removed voter must not rejoin by itself, also after a restart, and nothing else here
@@ -37,7 +37,7 @@ def remember_voting(state: ReplicaState, offset: int) -> None:
 
 
 def maybe_transition(
-    state: ReplicaState,
+    state: QuorumState,
     epoch: int,
     leader_id: int,
     told: tuple[Endpoint, ...],
@@ -76,7 +76,7 @@ def maybe_transition(
         state.leader_identity = identity
 
 
-def _look_for_leader_at(state: ReplicaState, endpoints: tuple[Endpoint, ...]) -> None:
+def _look_for_leader_at(state: QuorumState, endpoints: tuple[Endpoint, ...]) -> None:
     """Reach the leader at these endpoints from now on, if they differ; no timer restarts (L1).
 
     A replica that learnt of the leader from one with an old voter set would ask in vain where
@@ -89,7 +89,7 @@ def _look_for_leader_at(state: ReplicaState, endpoints: tuple[Endpoint, ...]) ->
 
 
 def transition_to_unattached(
-    state: ReplicaState, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
+    state: QuorumState, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
 ) -> None:
     """Become unattached: the leader is unknown or not in reach. ``vote``: given with the epoch.
 
@@ -115,7 +115,7 @@ def transition_to_unattached(
 
 
 def transition_to_follower(
-    state: ReplicaState, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
+    state: QuorumState, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
 ) -> None:
     """Follow the leader, which is known and can be reached."""
     assert leader_id != state.local.id, "a replica must not follow itself"
@@ -126,7 +126,7 @@ def transition_to_follower(
     _enter(state, follower, epoch, leader_id, endpoints, voted)
 
 
-def new_follower(state: ReplicaState, now_ms: int) -> Follower:
+def new_follower(state: QuorumState, now_ms: int) -> Follower:
     """Return a follower whose fetch timeout begins now."""
     follower = Follower(now_ms + state.config.fetch_timeout_ms)
     if state.config.endpoints:
@@ -134,7 +134,7 @@ def new_follower(state: ReplicaState, now_ms: int) -> Follower:
     return follower
 
 
-def transition_to_prospective(state: ReplicaState, now_ms: int, failover: bool = False) -> None:
+def transition_to_prospective(state: QuorumState, now_ms: int, failover: bool = False) -> None:
     """Ask for pre-votes: now, or after those of lower id if the leader is known dead."""
     unanimous = state.doubt.calls_for_unanimity()
     election = Election(state.voters, state.local, unanimous, may_flip=True)
@@ -144,7 +144,7 @@ def transition_to_prospective(state: ReplicaState, now_ms: int, failover: bool =
     _enter(state, prospective, state.epoch, state.leader_id, state.leader_endpoints, state.voted)
 
 
-def transition_to_candidate(state: ReplicaState, now_ms: int) -> None:
+def transition_to_candidate(state: QuorumState, now_ms: int) -> None:
     """Vote for itself in the next epoch, on disk before it counts (D5)."""
     assert isinstance(state.current, Prospective)
     assert state.log.ackable_end_offset() == state.log.end_offset, "the tail is on disk (D21)"
@@ -155,7 +155,7 @@ def transition_to_candidate(state: ReplicaState, now_ms: int) -> None:
     _enter(state, candidate, state.epoch + 1, NO_NODE, (), state.local)
 
 
-def transition_to_leader(state: ReplicaState, now_ms: int) -> None:
+def transition_to_leader(state: QuorumState, now_ms: int) -> None:
     """Become leader; the epoch begins at the log's end, with a LeaderChange record."""
     assert isinstance(state.current, Candidate) and state.current.election.is_won()
     assert state.epoch > state.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
@@ -178,7 +178,7 @@ def transition_to_leader(state: ReplicaState, now_ms: int) -> None:
     state.effects.append(AppendControl(state.epoch, records))
 
 
-def transition_to_resigned(state: ReplicaState, now_ms: int, preferred_id: int = NO_NODE) -> None:
+def transition_to_resigned(state: QuorumState, now_ms: int, preferred_id: int = NO_NODE) -> None:
     """Step down; name the preferred voter first, then those with the longest logs."""
     assert state.leader is not None
     resigned = Resigned(
@@ -190,7 +190,7 @@ def transition_to_resigned(state: ReplicaState, now_ms: int, preferred_id: int =
     _enter(state, resigned, state.epoch, state.leader_id, state.leader_endpoints, state.voted)
 
 
-def initialize(state: ReplicaState, current: AnyRole, stored: QuorumState) -> None:
+def initialize(state: QuorumState, current: AnyRole, stored: ElectionState) -> None:
     """Take the first role after a start; it is written to disk again at once."""
     state.persisted = None
     persist_quorum_state(state, stored.epoch, stored.leader_id, stored.voted)
@@ -198,7 +198,7 @@ def initialize(state: ReplicaState, current: AnyRole, stored: QuorumState) -> No
     _settle_in(state, current, stored.epoch, stored.leader_id, endpoints, stored.voted)
 
 
-def grant_vote(state: ReplicaState, candidate: ReplicaKey, now_ms: int) -> None:
+def grant_vote(state: QuorumState, candidate: ReplicaKey, now_ms: int) -> None:
     """Vote for another replica in this epoch, on disk before the answer leaves (D5, I10)."""
     assert candidate.id != state.local.id, "a Vote request from this replica itself"
     assert state.local.id >= 0, "a replica without an id has no vote"
@@ -210,13 +210,13 @@ def grant_vote(state: ReplicaState, candidate: ReplicaKey, now_ms: int) -> None:
 
 
 def persist_quorum_state(
-    state: ReplicaState, epoch: int, leader_id: int, voted: ReplicaKey | None
+    state: QuorumState, epoch: int, leader_id: int, voted: ReplicaKey | None
 ) -> None:
     """Have ``quorum-state`` written before the step's other effects (D5), unless it stands.
 
     Requests for votes and BeginQuorumEpoch may leave before (``election_first``).
     """
-    wanted = QuorumState(epoch, leader_id, voted, state.superseded, state.was_voter)
+    wanted = ElectionState(epoch, leader_id, voted, state.superseded, state.was_voter)
     standing = state.persisted
     if wanted == standing:
         return
@@ -231,7 +231,7 @@ def persist_quorum_state(
     state.quorum_state_due = True
 
 
-def next_failover_ms(state: ReplicaState) -> int:
+def next_failover_ms(state: QuorumState) -> int:
     """Return how long after a lost campaign the next goes, while the leader is known dead.
 
     The others may have learnt of the death later, or be the better candidates: wait for all
@@ -244,7 +244,7 @@ def next_failover_ms(state: ReplicaState) -> int:
 
 
 def _enter(
-    state: ReplicaState,
+    state: QuorumState,
     current: AnyRole,
     epoch: int,
     leader_id: int,
@@ -263,7 +263,7 @@ def _enter(
 
 
 def _settle_in(
-    state: ReplicaState,
+    state: QuorumState,
     current: AnyRole,
     epoch: int,
     leader_id: int,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from kraftfast.core.effects import Warn
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
-def warn(state: ReplicaState, text: str) -> None:
+def warn(state: QuorumState, text: str) -> None:
     """Report a refusal once, however often the peer repeats its request."""
     if text != state.warning:
         state.warning = text
         state.effects.append(Warn(text))
 
 
-def warn_of_shorter_log(state: ReplicaState, candidate_id: int, end_offset: int) -> None:
+def warn_of_shorter_log(state: QuorumState, candidate_id: int, end_offset: int) -> None:
     """Report that a witness has more records than a replica that wants to lead.
 
     Only a log as long as its own can lead then, and it never asks to: the others may wait for ever
@@ -33,7 +33,7 @@ def warn_of_shorter_log(state: ReplicaState, candidate_id: int, end_offset: int)
     )
 
 
-def warn_of_no_leader(state: ReplicaState) -> None:
+def warn_of_no_leader(state: QuorumState) -> None:
     """Report that the only voter is a witness: this quorum has no leader."""
     warn(
         state,
@@ -42,7 +42,7 @@ def warn_of_no_leader(state: ReplicaState) -> None:
     )
 
 
-def warn_of_new_log(state: ReplicaState, silent: Collection[int]) -> None:
+def warn_of_new_log(state: QuorumState, silent: Collection[int]) -> None:
     """Report that a majority without a log begins one, although other voters did not answer (D23).
 
     At the first start of a quorum that is right. If disks were replaced, the log may be with them.
@@ -56,7 +56,7 @@ def warn_of_new_log(state: ReplicaState, silent: Collection[int]) -> None:
     )
 
 
-def warn_of_cut(state: ReplicaState, what: str, offset: int) -> None:
+def warn_of_cut(state: QuorumState, what: str, offset: int) -> None:
     """Report that following the leader would remove committed records of this log."""
     warn(
         state,

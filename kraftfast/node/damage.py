@@ -15,8 +15,6 @@ from kraftfast.node.giving_way import GivingWay
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
-    from kraftfast.log.reading.served import Served
-    from kraftfast.log.segment import Segment
     from kraftfast.node.node import Node
 
 
@@ -48,16 +46,3 @@ class Damage:
             # has committed nothing yet goes by what it knew before.
             end_offset = max(node.core.high_watermark, node.core.uncuttable_offset)
             self.giving_way.attempt(node, now_ms, end_offset, "the log is damaged", True)
-
-
-def locate(
-    node: Node, served: Served, effect: AnswerFetch, bytes_max: int
-) -> tuple[Segment, int, int] | None:
-    """Return (segment, position, length) of the records to answer a Fetch with; None for none."""
-    if effect.read_offset < 0:
-        return None
-    try:
-        return served.locate(node.log, effect.read_offset, bytes_max, effect.end_offset_max)
-    except CorruptLog as error:
-        node.damage.refuse(node, effect, error)
-        return None

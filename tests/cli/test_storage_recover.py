@@ -18,12 +18,12 @@ from kraftfast.cli import root
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import install_snapshot
 from kraftfast.log.recovery import Settings
 from kraftfast.log.small_files import marks, quorum_state
+from kraftfast.log.snapshots.log_start import install_snapshot
 from kraftfast.node.storage.recovering import make_sole_voter
 from kraftfast.node.storage.stored_replica import stored_replica
-from kraftfast.types import QuorumState
+from kraftfast.types import ElectionState
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 from tests.log.kit import Home, snapshot
 from tests.processes.kit import wait_until
@@ -226,7 +226,7 @@ def test_recover_is_refused_if_the_replica_ran_before_it_was_locked(quorum_left:
     path = quorum_left / "1"
     stored = stored_replica(str(path))
     shorter = replace(stored, end_offset=stored.end_offset - 1)
-    earlier = replace(stored, state=QuorumState(stored.state.epoch - 1))
+    earlier = replace(stored, state=ElectionState(stored.state.epoch - 1))
     state = path / "__cluster_metadata-0" / "quorum-state"
     before = state.read_bytes()
     for each in (shorter, earlier):
@@ -493,7 +493,7 @@ def test_a_log_folder_of_another_replica_is_refused(quorum_left: Path, kraftfast
 
 def test_recover_resets_no_vote_of_another_replica(quorum_left: Path, kraftfast: Command) -> None:
     """Also where its quorum-state is older than what this directory knows of (D5)."""
-    line = quorum_state.encode(QuorumState(0), 0, (1, 2, 3), b"another replica!")
+    line = quorum_state.encode(ElectionState(0), 0, (1, 2, 3), b"another replica!")
     path = quorum_left / "1" / "__cluster_metadata-0" / "quorum-state"
     path.write_bytes(quorum_state.seal(line))
     done = kraftfast("storage", "recover", quorum_left / "1", "--yes")

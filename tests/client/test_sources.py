@@ -18,7 +18,7 @@ from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import NoQuorum, OffsetOutOfRange, PeerGone, StorageError
 from kraftfast.link import unix_socket
 from kraftfast.link.ring_link import SOCKET_NAME
-from kraftfast.log.log_start import install_snapshot
+from kraftfast.log.snapshots.log_start import install_snapshot
 from tests.log.kit import Home, content, fill, snapshot
 
 END, LATER = 60, 40

@@ -16,11 +16,11 @@ from kraftfast.core.membership.control import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
 from kraftfast.types import (
+    ElectionState,
     Endpoint,
     KRaftVersion,
     KRaftVoters,
     OffsetAndEpoch,
-    QuorumState,
     ReplicaKey,
     Voter,
 )
@@ -63,7 +63,7 @@ class Disk:
     records: list[Record] = field(default_factory=list)
     flushed: int = 0
     floor: int = 0  # committed and flushed, as the floor's file says (D23)
-    quorum_state: QuorumState | None = None
+    quorum_state: ElectionState | None = None
     truncations: int = 0
     start: int = 0
     bootstrap: tuple[KRaftVersion | KRaftVoters, ...] = ()

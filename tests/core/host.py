@@ -11,7 +11,7 @@ from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import FetchRequest
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
-from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, OffsetAndEpoch, QuorumState
+from kraftfast.types import ElectionState, KRaftVersion, KRaftVoters, LeaderChange, OffsetAndEpoch
 from tests.core.disk import (
     GONE,
     RECORD_BYTES,
@@ -149,7 +149,7 @@ class Host:
             assert self.disk.flushed >= after.end_offset, "D3"
 
     def do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
-        self.disk.quorum_state = QuorumState(
+        self.disk.quorum_state = ElectionState(
             effect.epoch, effect.leader_id, effect.voted, effect.superseded, effect.was_voter
         )
 

@@ -10,7 +10,7 @@ from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
-from kraftfast.types import QuorumState, ReplicaKey, VoterSet
+from kraftfast.types import ElectionState, ReplicaKey, VoterSet
 from tests.core.disk import NoJitter
 
 
@@ -43,7 +43,7 @@ def replica(
     for log_epoch, log_end in log:
         trail.assign(log_epoch, end_offset)
         end_offset = log_end
-    stored = QuorumState(epoch, leader, None if voted is None else key(voted))
+    stored = ElectionState(epoch, leader, None if voted is None else key(voted))
     return replica_class(
         config or QuorumConfig(),
         key(id),

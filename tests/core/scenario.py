@@ -70,7 +70,14 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import KraftfastError
-from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, QuorumState, Voter, VoterSet
+from kraftfast.types import (
+    ElectionState,
+    KRaftVersion,
+    KRaftVoters,
+    OffsetAndEpoch,
+    Voter,
+    VoterSet,
+)
 from tests.core import wording
 from tests.core.disk import Disk, Message, NoJitter, Origin, endpoint_of, log_of, voter_of
 from tests.core.host import Host
@@ -215,7 +222,7 @@ class Scenario(Outside):
                 wording.key(said["voted"], self.world.directory_ids) if ("voted" in said) else None
             )
             leader_id = int(said.get("leader", -1))
-            host.disk.quorum_state = QuorumState(int(said["epoch"]), leader_id, voted)
+            host.disk.quorum_state = ElectionState(int(said["epoch"]), leader_id, voted)
         committed = max((h.disk.records for h in self.world.hosts.values()), key=len)
         self.world.log_of_all = []
         self.world._values = max(self.world._values, len(committed))

@@ -14,10 +14,10 @@ from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, ForeignDirectory, InvalidOption, NotLeader
 from kraftfast.types import (
     ZERO_UUID,
+    ElectionState,
     Endpoint,
     LeaderChange,
     OffsetAndEpoch,
-    QuorumState,
     ReplicaKey,
     Voter,
     VoterSet,
@@ -299,7 +299,7 @@ def test_a_vote_without_an_id_is_a_foreign_directory() -> None:
             VoterSet.of(1),
             NoJitter(),
             0,
-            QuorumState(3, voted=ReplicaKey(2)),
+            ElectionState(3, voted=ReplicaKey(2)),
             EpochTrail(),
             0,
             0,

@@ -14,10 +14,10 @@ from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode
 from kraftfast.types import (
+    ElectionState,
     Endpoint,
     KRaftVersion,
     KRaftVoters,
-    QuorumState,
     ReplicaKey,
     Voter,
     VoterSet,
@@ -179,7 +179,7 @@ def test_who_cannot_be_a_voter_does_not_try(local: ReplicaKey) -> None:
         VoterSet(),
         NoJitter(),
         0,
-        QuorumState(4, 2),
+        ElectionState(4, 2),
         EpochTrail([(4, 0)]),
         5,
         5,

@@ -27,7 +27,7 @@ from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.log.spare import do_now
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
-from kraftfast.types import OffsetAndEpoch, QuorumState
+from kraftfast.types import ElectionState, OffsetAndEpoch
 
 KIB = 1024
 PAGE = 4096
@@ -138,7 +138,7 @@ class Home:
 
     def persist(self, epoch: int = 1000) -> None:
         """Write quorum-state, as a replica does before it has a record of an epoch (D5)."""
-        data = quorum_state.seal(quorum_state.encode(QuorumState(epoch), 1, ()))
+        data = quorum_state.seal(quorum_state.encode(ElectionState(epoch), 1, ()))
         self.disk.make_directory(self.log_path)
         self.disk.replace_file(os.path.join(self.log_path, quorum_state.NAME), data)
 

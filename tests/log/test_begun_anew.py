@@ -13,9 +13,9 @@ import pytest
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
 from kraftfast.log.idempotence.producer_records import to_tags
-from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import marks
+from kraftfast.log.snapshots.log_start import delete_before, install_snapshot
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.record.batch import batches

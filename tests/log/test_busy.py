@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from kraftfast.log import trimming
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.small_files import epoch_checkpoint
+from kraftfast.log.snapshots.log_start import delete_before
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import KIB, Home, SteadyPreparer, batch_of_size, snapshot
 

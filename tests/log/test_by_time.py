@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.by_time import COST_MAX, Found, Search, at_max_timestamp, at_timestamp
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 from tests.log.kit import TIMESTAMP, Home, append, tend_until

@@ -19,8 +19,8 @@ import pytest
 from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.node.flusher import Flusher
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.sim.machines.disk import SimDisk

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kraftfast.log import nursery
-from kraftfast.log.log_start import delete_before, install_snapshot
+from kraftfast.log.snapshots.log_start import delete_before, install_snapshot
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at, batches
 from kraftfast.types import OffsetAndEpoch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import DiskFull, OutOfResources, StorageError
-from kraftfast.log.log_start import delete_before
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.log.trimming import RETIRE_MS
 from tests.log.kit import KIB, Home, append, batch_of_size, snapshot
 

@@ -14,10 +14,10 @@ import pytest
 from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.log import segment_file
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.nursery import RETRY_MS
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import epoch_checkpoint
+from kraftfast.log.snapshots.log_start import delete_before, install_snapshot
 from kraftfast.log.spare import Spare
 from kraftfast.node.snapshots.retention import Retention
 from kraftfast.types import OffsetAndEpoch

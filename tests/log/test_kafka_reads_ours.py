@@ -18,11 +18,11 @@ from kraftfast.record.control import control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 from kraftfast.types import (
+    ElectionState,
     Endpoint,
     KRaftVersion,
     KRaftVoters,
     LeaderChange,
-    QuorumState,
     ReplicaKey,
     Voter,
     VoterSet,
@@ -148,7 +148,7 @@ class ReadState { public static void main(String[] files) {
 def test_kafka_reads_our_quorum_state(tmp_path: Path) -> None:
     """It passes over the space, the checksum, and the names that are ours."""
     (tmp_path / "ReadState.java").write_text(READ_STATE)
-    state = QuorumState(3, 2, ReplicaKey(1, b"d" * 16), True, True)
+    state = ElectionState(3, 2, ReplicaKey(1, b"d" * 16), True, True)
     paths = [tmp_path / f"quorum-state-{version}" for version in (0, 1)]
     for version, path in enumerate(paths):
         data = quorum_state.encode(state, version, [1, 2], directory_id=b"o" * 16)

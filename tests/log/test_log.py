@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kraftfast import limits
 from kraftfast.errors import FlushFailed
-from kraftfast.log.log_start import delete_before
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.record.batch import batch_at, batches
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill, snapshot

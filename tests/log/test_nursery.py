@@ -15,7 +15,6 @@ import pytest
 
 from kraftfast.errors import DiskFull, OutOfResources, StorageError
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import (
     AHEAD_PACE_MAX,
     PACE_MS,
@@ -24,6 +23,7 @@ from kraftfast.log.nursery import (
 )
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.log.spare import Spare, do_now
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kraftfast.errors import CorruptLog
 from kraftfast.log.idempotence.producer_records import to_tags
 from kraftfast.log.idempotence.producers import Producers
-from kraftfast.log.log_start import delete_before, install_snapshot
+from kraftfast.log.snapshots.log_start import delete_before, install_snapshot
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_path
 from kraftfast.log.snapshots.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter

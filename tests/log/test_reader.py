@@ -11,10 +11,10 @@ import pytest
 
 from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading import held_segment
 from kraftfast.log.reading.copied_file import CopiedFile
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.snapshots.log_start import delete_before
 from tests.log.kit import KIB, Home, batch, content, fill
 
 

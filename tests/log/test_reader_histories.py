@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.snapshots.log_start import delete_before
 from tests.log.kit import Home, append, batch
 
 STEPS = 100

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading import served as served_module
 from kraftfast.log.reading.served import Served, check_stored_batches
+from kraftfast.log.snapshots.log_start import delete_before
 from tests.damaging import flip
 from tests.log.kit import KIB, Home, append, batch, snapshot
 

@@ -27,7 +27,7 @@ from kraftfast.log.small_files.directory import (
     encode_partition_metadata,
     read_meta,
 )
-from kraftfast.log.small_files.quorum_state import QuorumState
+from kraftfast.log.small_files.quorum_state import ElectionState
 from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from tests.log.crash_disk import CrashDisk, PowerCut
@@ -73,7 +73,7 @@ def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
 def test_a_quorum_state_comes_back(
     epoch: int, leader_id: int, voted: ReplicaKey | None, superseded: bool, was_voter: bool
 ) -> None:
-    state = QuorumState(epoch, leader_id, voted, superseded, was_voter)
+    state = ElectionState(epoch, leader_id, voted, superseded, was_voter)
     assert quorum_state.decode(quorum_state.encode(state, 1, [])) == state
     plain = quorum_state.decode(quorum_state.encode(state, 0, [1, 2]))
     assert plain[3:] == (superseded, was_voter)
@@ -84,9 +84,9 @@ def test_a_quorum_state_comes_back(
 def test_the_latest_quorum_state_is_read_again(tmp_path: Path) -> None:
     path = str(tmp_path / quorum_state.NAME)
     for state in (
-        QuorumState(3, 2, None),
-        QuorumState(4, -1, ReplicaKey(1, b"d" * 16)),
-        QuorumState(4, 1, ReplicaKey(1, b"d" * 16)),
+        ElectionState(3, 2, None),
+        ElectionState(4, -1, ReplicaKey(1, b"d" * 16)),
+        ElectionState(4, 1, ReplicaKey(1, b"d" * 16)),
     ):
         Disk().replace_file(path, quorum_state.encode(state, 1, []))
         assert quorum_state.decode(Disk().read_file(path), path) == state
@@ -96,13 +96,13 @@ def test_a_quorum_state_of_another_directory_is_refused() -> None:
     """Its vote is another replica's, and so is the log beside it (D5)."""
     own, other = b"a" * 16, b"b" * 16
     for version in (0, 1):
-        data = quorum_state.seal(quorum_state.encode(QuorumState(3, 2, None), version, [1], own))
-        assert quorum_state.decode(data) == QuorumState(3, 2, None)
+        data = quorum_state.seal(quorum_state.encode(ElectionState(3, 2, None), version, [1], own))
+        assert quorum_state.decode(data) == ElectionState(3, 2, None)
         quorum_state.check_owner(data, "FILE", own)
         quorum_state.check_owner(data, "FILE", ZERO_UUID)  # of Kafka's, before its first start
         with pytest.raises(ForeignDirectory, match="FILE was written in the directory"):
             quorum_state.check_owner(data, "FILE", other)
-        kafkas = quorum_state.encode(QuorumState(3, 2, None), version, [1])
+        kafkas = quorum_state.encode(ElectionState(3, 2, None), version, [1])
         quorum_state.check_owner(kafkas, "FILE", own)
 
 
@@ -140,7 +140,7 @@ def test_a_quorum_state_that_does_not_parse_is_never_reset(data: bytes) -> None:
 
 def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
     """A flipped vote would be a second vote (D5); Kafka reads the first line alone."""
-    sealed, state = quorum_state.seal(GOOD_STATE), QuorumState(2, 1, None)
+    sealed, state = quorum_state.seal(GOOD_STATE), ElectionState(2, 1, None)
     assert quorum_state.decode(sealed) == state and sealed.splitlines()[0] == b" " + GOOD_STATE
     for bit in range(8 * len(sealed)):
         flipped = bytearray(sealed)
@@ -166,7 +166,7 @@ def test_a_state_that_an_earlier_version_sealed_is_read() -> None:
     assert quorum_state.decode(earlier) == quorum_state.decode(GOOD_STATE)
 
 
-STATES = [QuorumState(epoch, -1, ReplicaKey(epoch % 3, b"d" * 16)) for epoch in range(1, 4)]
+STATES = [ElectionState(epoch, -1, ReplicaKey(epoch % 3, b"d" * 16)) for epoch in range(1, 4)]
 
 
 def voting(disk: CrashDisk) -> int:
@@ -180,13 +180,13 @@ def voting(disk: CrashDisk) -> int:
     return done
 
 
-def voted(disk: CrashDisk) -> QuorumState | None:
+def voted(disk: CrashDisk) -> ElectionState | None:
     if not disk.exists("/r/quorum-state"):
         return None
     return quorum_state.decode(disk.read_file("/r/quorum-state"))
 
 
-def holds_after_any_cut(disk: CrashDisk, before: QuorumState | None, done: int) -> bool:
+def holds_after_any_cut(disk: CrashDisk, before: ElectionState | None, done: int) -> bool:
     """Whether the file is whole, and holds the last vote that was stored, or the one under way."""
     states = [before, *STATES][done : done + 2]
     return all(voted(disk.after_cut(Random(seed), 0.5)) in states for seed in range(4))
@@ -214,7 +214,7 @@ def test_no_power_cut_forgets_a_vote() -> None:
 
 # --- quorum-state and the rest of the directory ---
 
-VOTE = QuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
+VOTE = ElectionState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ VOTE = QuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
         (None, [(0, 0), None]),
         (VOTE, []),
         (VOTE, [(90, 7), (90, 6)]),
-        (QuorumState(), [(0, 0)]),
-        (QuorumState(7, 1), [(9, 5)]),
-        (QuorumState(7, 1, ReplicaKey(1, bytes(16))), [(9, 7)]),
-        (QuorumState(7, 3, ReplicaKey(2, bytes(16))), [(9, 7)]),
+        (ElectionState(), [(0, 0)]),
+        (ElectionState(7, 1), [(9, 5)]),
+        (ElectionState(7, 1, ReplicaKey(1, bytes(16))), [(9, 7)]),
+        (ElectionState(7, 3, ReplicaKey(2, bytes(16))), [(9, 7)]),
     ],
 )
 def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
@@ -240,9 +240,9 @@ def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
         (None, [(1, 1)], "is missing, .* offset 1, epoch 1"),
         (None, [(0, 0), None, (0, 3)], "may have voted"),
         (VOTE, [(0, 0), (90, 8)], "says epoch 7, but the log reached epoch 8"),
-        (QuorumState(0, 1), [], "epoch 0"),
-        (QuorumState(0, -1, ReplicaKey(3, bytes(16))), [], "epoch 0"),
-        (QuorumState(7, 1, ReplicaKey(3, bytes(16))), [(9, 7)], "voted for 3"),
+        (ElectionState(0, 1), [], "epoch 0"),
+        (ElectionState(0, -1, ReplicaKey(3, bytes(16))), [], "epoch 0"),
+        (ElectionState(7, 1, ReplicaKey(3, bytes(16))), [(9, 7)], "voted for 3"),
     ],
 )
 def test_a_state_that_cannot(state: Any, places: Any, why: str) -> None:

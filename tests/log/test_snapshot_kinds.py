@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast.errors import Closed
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import install_snapshot
+from kraftfast.log.snapshots.log_start import install_snapshot
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter

@@ -16,9 +16,9 @@ import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.limits import BATCH_HEADER_BYTES
-from kraftfast.log.log_start import delete_before, install_snapshot
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
+from kraftfast.log.snapshots.log_start import delete_before, install_snapshot
 from kraftfast.log.spare import Spare
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import (

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.reading.held_segment import HeldSegment
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.node.rings.ring_fetch import open_peer_segment
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import Home, fill, snapshot

@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.limits import BATCH_HEADER_BYTES
 from kraftfast.log import nursery
-from kraftfast.log.log_start import delete_before
+from kraftfast.log.snapshots.log_start import delete_before
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, fill, snapshot
 from tests.log.test_used_again import (

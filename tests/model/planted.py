@@ -89,21 +89,21 @@ def cut_takes_too_many_epochs() -> None:
 @bug("I7")
 def cut_goes_too_far() -> None:
     from kraftfast.core.replication import on_fetch_response
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
     with in_place_of(on_fetch_response, "truncation_offset", lambda *words: 0):
-        with in_place_of(ReplicaState, "uncuttable_offset", lambda self: 0):
+        with in_place_of(QuorumState, "uncuttable_offset", lambda self: 0):
             history(*REPLACED)
 
 
 @bug("D23")
 def floor_is_cut() -> None:
     from kraftfast.core.replication import on_fetch_response
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
     quorum, state = begun(floors=(1,))
     with in_place_of(on_fetch_response, "truncation_offset", lambda *words: 0):
-        with in_place_of(ReplicaState, "uncuttable_offset", lambda self: 0):
+        with in_place_of(QuorumState, "uncuttable_offset", lambda self: 0):
             goes_on(quorum, state, *REPLACED)
 
 
@@ -111,10 +111,10 @@ def floor_is_cut() -> None:
 def leader_forgets_that_it_led() -> None:
     from kraftfast.core.elections.unattached import Unattached
     from kraftfast.core.replica import Replica
-    from kraftfast.types import QuorumState
+    from kraftfast.types import ElectionState
 
     def resumes(self: Any, now_ms: int) -> Any:
-        return Unattached(now_ms + 1_000), QuorumState(self._stored.epoch)
+        return Unattached(now_ms + 1_000), ElectionState(self._stored.epoch)
 
     with in_place_of(Replica, "_first_role", resumes):
         history(("crash", 1, 0, 0), ("start", 1))

@@ -165,8 +165,8 @@ def target_is_forgotten() -> None:
 
 @bug("D17")
 def removed_voter_campaigns() -> None:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
-    with in_place_of(ReplicaState, "counts_as_voter", lambda self: True):
+    with in_place_of(QuorumState, "counts_as_voter", lambda self: True):
         history(("remove", 1, key_of(3)), ("calm",), ("append", 1), ("calm",),
                 ("timer", 3, "fetch_deadline_ms"), dynamic=True)  # fmt: skip

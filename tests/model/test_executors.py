@@ -37,10 +37,10 @@ from kraftfast.node.tcp.session import SessionRequest
 from kraftfast.node.translation.fetched_bytes import FetchedBytes
 from kraftfast.types import (
     ZERO_UUID,
+    ElectionState,
     KRaftVersion,
     LeaderChange,
     OffsetAndEpoch,
-    QuorumState,
     ReplicaKey,
 )
 from kraftfast.wire.fetch import PartitionFetched
@@ -271,7 +271,7 @@ class Both(stand_ins.Both):
         )
 
 
-def stored(path: str) -> QuorumState | None:
+def stored(path: str) -> ElectionState | None:
     """What a file ``quorum-state`` says."""
     return quorum_state.decode(Disk().read_file(path), path) if Path(path).exists() else None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.replica import Replica
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from tests.model.storing import attributes_of
 
 NOW_MS = 400_000
@@ -65,13 +65,13 @@ OF_ITSELF = ("unflushed", "begin_quorum_epoch_at_ms")
 """Timers that go on whatever happens: they cost nothing."""
 
 
-def state_of(replica: Replica) -> ReplicaState:
+def state_of(replica: Replica) -> QuorumState:
     """Return what the replica remembers."""
-    found: ReplicaState = replica._state
+    found: QuorumState = replica._state
     return found
 
 
-def timed(state: ReplicaState) -> Iterator[Any]:
+def timed(state: QuorumState) -> Iterator[Any]:
     """Yield every object in which times are kept."""
     yield state
     yield state.log
@@ -191,7 +191,7 @@ def timers(replica: Replica) -> tuple[str, ...]:
     return tuple(found)
 
 
-def is_listening(state: ReplicaState) -> bool:
+def is_listening(state: QuorumState) -> bool:
     """Return whether an only voter that the configuration names waits to be called (D23)."""
     if state.log.end_offset > 0 or state.history.latest is not None or state.role != "unattached":
         return False

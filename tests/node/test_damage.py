@@ -13,7 +13,7 @@ from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import CorruptLog, DiskFull, ErrorCode, OutOfResources
 from kraftfast.log.reading.served import Served
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
-from kraftfast.node.damage import locate
+from kraftfast.node.fetch_records import records_for
 from kraftfast.node.giving_way import PAUSE_MS_MIN
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.tcp.partition_leader import MAX_TIMESTAMP, PartitionLeader
@@ -46,7 +46,7 @@ class DamagedNode(FullNode):
     def fetch(self, served: Served, offset: int) -> AnswerFetch:
         """Have it answer a Fetch; return the answer. One that is refused is empty."""
         effect = AnswerFetch(None, FetchResponse(), offset)
-        found = locate(self, served, effect, 1)  # type: ignore[arg-type]
+        found = records_for(self, served, effect, 1)  # type: ignore[arg-type]
         assert (found is None) == (effect.response.partition_error != ErrorCode.NONE)
         return effect
 

@@ -236,7 +236,7 @@ def test_the_next_slice_waits_until_this_one_has_left(tmp_path: Path) -> None:
 def test_a_deleted_snapshot_takes_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was sent last stayed open: a full disk got nothing of it back."""
     made(tmp_path)
-    monkeypatch.setattr("kraftfast.log.log_start.delete_before", lambda *_: 0)
+    monkeypatch.setattr("kraftfast.log.snapshots.log_start.delete_before", lambda *_: 0)
     node: Any = FakeNode(tmp_path)
     node.log, node.show = SimpleNamespace(log_start_offset=11), lambda: None
     snapshots = Snapshots(node)

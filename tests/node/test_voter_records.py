@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import CorruptBatch, CorruptLog
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.scan import control_batches
+from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.node.storage.voter_records import controls_of, stored_controls, voter_history

@@ -9,7 +9,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core.messages import LeaderIdentity
 from kraftfast.core.replication.leader import Barrier
 from kraftfast.errors import DiskFull
-from kraftfast.log import log_start  # type: ignore[attr-defined]
+from kraftfast.log.snapshots import log_start  # type: ignore[attr-defined]
 from kraftfast.sim.faults.lost_majority import Survivors
 from kraftfast.sim.oracles.early_oracle import IN_FLIGHT_US
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey, VoterSet

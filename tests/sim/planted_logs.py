@@ -19,7 +19,7 @@ from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.oracles.shadow import Identity, Shadow
-from kraftfast.types import NO_NODE, KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
+from kraftfast.types import NO_NODE, ElectionState, KRaftVoters, OffsetAndEpoch, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 
 # --- a log ----------------------------------------------------------------------------------------
@@ -174,13 +174,13 @@ def quorum_state_is_gone(scene: Scene) -> None:
 
 @plant("I9: {} went from {} to {}")
 def epoch_falls(scene: Scene) -> None:
-    scene.shadow.promised = QuorumState(scene.epoch + 1, -1, ReplicaKey(1))
+    scene.shadow.promised = ElectionState(scene.epoch + 1, -1, ReplicaKey(1))
     scene.oracle.persisted(scene.other)
 
 
 @plant("I9: {} votes again: {}, then {}")
 def vote_changes(scene: Scene) -> None:
-    scene.shadow.promised = QuorumState(scene.epoch, -1, ReplicaKey(9))
+    scene.shadow.promised = ElectionState(scene.epoch, -1, ReplicaKey(9))
     scene.oracle.persisted(scene.other)
 
 

@@ -19,7 +19,7 @@ from kraftfast.core.messages import (
 from kraftfast.errors import ErrorCode
 from kraftfast.sim.clients.operator import Order
 from kraftfast.sim.oracles.vote_oracle import log_end
-from kraftfast.types import KRaftVersion, KRaftVoters, QuorumState, Voter
+from kraftfast.types import ElectionState, KRaftVersion, KRaftVoters, Voter
 from tests.sim.planting import Scene, plant, with_voter_records
 from tests.sim.steps import remove
 
@@ -34,7 +34,7 @@ def quorum_state_is_not_synced(scene: Scene) -> None:
 
 @plant("D5: {} appends in {}, and its disk says {}")
 def leader_appends_before_its_leadership_is_written(scene: Scene) -> None:
-    scene.promises(QuorumState(scene.epoch, -1, scene.leader.machine.key))
+    scene.promises(ElectionState(scene.epoch, -1, scene.leader.machine.key))
     scene.oracle.appends(scene.leader, scene.epoch)
 
 
@@ -91,7 +91,7 @@ def grants(scene: Scene, request: VoteRequest) -> None:
 
 
 def promised(scene: Scene, epoch: int) -> None:
-    scene.promises(QuorumState(epoch, -1, scene.leader.machine.key))
+    scene.promises(ElectionState(epoch, -1, scene.leader.machine.key))
 
 
 @plant("D21: {} asks with {}@{}, it has {}")

@@ -14,7 +14,7 @@ import pytest
 
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.machines.process import Process
-from kraftfast.types import QuorumState
+from kraftfast.types import ElectionState
 from tests.sim.kit import Quorum
 from tests.sim.steps import BESIDE, NEVER_ENDS, dynamic, with_snapshots
 
@@ -63,7 +63,7 @@ class Scene:
         assert file is not None
         file.flip(entry.position + place, 0)
 
-    def promises(self, state: QuorumState | None) -> None:
+    def promises(self, state: ElectionState | None) -> None:
         """Quorum-state of every replica says this, on the disk."""
         self.patch.setattr(self.oracle, "stable_promise", lambda machine: state)
 

@@ -36,7 +36,7 @@ from kraftfast.spark.reading.locations import find_places  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.spark.reading.splits import header_pieces  # noqa: E402
 from kraftfast.spark.reading.voter_sets import stored_epoch  # noqa: E402
-from kraftfast.types import OffsetAndEpoch, QuorumState, uuid_text  # noqa: E402
+from kraftfast.types import ElectionState, OffsetAndEpoch, uuid_text  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
 
 SMALL: dict[str, Any] = {
@@ -194,7 +194,7 @@ def test_a_fetched_snapshot_has_an_epoch(quorum: Quorum) -> None:
     (path / FLOOR).write_text("damaged")
     assert values(quorum.path) == [], "a leader of a later epoch may cut what the others hold"
     log_path = str(path / "__cluster_metadata-0")
-    state = quorum_state.seal(quorum_state.encode(QuorumState(1), 3, ()))
+    state = quorum_state.seal(quorum_state.encode(ElectionState(1), 3, ()))
     Path(log_path, quorum_state.NAME).write_bytes(state)  # of a backup, say
     assert stored_epoch(log_path, LogExtents(log_path).look()) == 2
 

@@ -278,7 +278,7 @@ live = refusal(lambda: rows(LogSource({"path": quorum})))
 servers = refusal(lambda: rows(LogSource({"bootstrap.servers": "127.0.0.1:1"})))
 from kraftfast.spark.writing.sink import SinkOptions
 sink = refusal(lambda: SinkOptions.of({"path": quorum}, "kraftfast").producer("x"))
-from kraftfast.log.log_start import delete_before
+from kraftfast.log.snapshots.log_start import delete_before
 other = refusal(delete_before)
 words = [str(each.message) for each in told if each.category is RuntimeWarning]
 sys.stdout.buffer.write(pickle.dumps((found, damaged, [live, servers, sink, other], words)))
@@ -315,6 +315,6 @@ def test_a_zip_of_py_files_reads_the_same(log: LogFiles, tmp_path: Path) -> None
     assert all(each.startswith("NotCompiled: ") and each.endswith(missing) for each in refused)
     told = [each.removeprefix("NotCompiled: ").removesuffix(missing) for each in refused]
     asked = f"asking the replica in {path / '1'} how much is committed"
-    function = "delete_before of kraftfast.log.log_start"
+    function = "delete_before of kraftfast.log.snapshots.log_start"
     assert told == [asked, "reading from servers", "writing", function]
     assert words == [uncompiled.SLOW]

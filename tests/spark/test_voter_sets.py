@@ -27,10 +27,10 @@ from kraftfast.record.control import control_batch  # noqa: E402
 from kraftfast.spark.reading.certain import Certain, Held, certain_end  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.types import (  # noqa: E402
+    ElectionState,
     KRaftVersion,
     KRaftVoters,
     OffsetAndEpoch,
-    QuorumState,
     ReplicaKey,
     Voter,
     VoterSet,
@@ -198,7 +198,7 @@ class Directories:
                     )
                 )  # fmt: skip
             files.end_offset += 1
-        state = QuorumState(max([stored_epoch, *(each for each, _ in parts)]))
+        state = ElectionState(max([stored_epoch, *(each for each, _ in parts)]))
         data = quorum_state.seal(quorum_state.encode(state, 1, ()))
         (files.log_path / quorum_state.NAME).write_bytes(data)
         if floor is not None:

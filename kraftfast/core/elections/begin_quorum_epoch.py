@@ -5,10 +5,10 @@ from __future__ import annotations
 from kraftfast.core.effects import Send
 from kraftfast.core.elections.leader_identity import identity_of_leader
 from kraftfast.core.messages import BeginQuorumEpochRequest
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
+def begin_quorum_epoch(state: QuorumState, voter_id: int, now_ms: int) -> int:
     """Send BeginQuorumEpoch to one voter; return its correlation id.
 
     Return 0, and send nothing, while another request to it is in flight or it is backed off from.

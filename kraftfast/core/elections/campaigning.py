@@ -19,7 +19,7 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
 from kraftfast.core.replication.flush_policy import flush_follower
 from kraftfast.core.replication.follower import Follower
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import (
     next_failover_ms,
     transition_to_candidate,
@@ -32,7 +32,7 @@ from kraftfast.core.warning import warn_of_new_log
 from kraftfast.types import NO_NODE
 
 
-def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> None:
+def begin_campaign(state: QuorumState, now_ms: int, failover: bool = False) -> None:
     """Ask for pre-votes first (KIP-996): a timer expired, or the leader is known to be dead.
 
     There is no epoch after the last one, so no replica campaigns in it.
@@ -46,7 +46,7 @@ def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> 
         current.election_deadline_ms = NEVER_MS
 
 
-def request_votes(state: ReplicaState, now_ms: int) -> None:
+def request_votes(state: QuorumState, now_ms: int) -> None:
     """Ask every voter that has not answered and can be asked now.
 
     The own vote is written meanwhile: it is on disk before an answer is looked at, and counts (D5).
@@ -73,7 +73,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
         state.effects.append(Send(voter_id, correlation, request, after))
 
 
-def decide(state: ReplicaState, now_ms: int) -> None:
+def decide(state: QuorumState, now_ms: int) -> None:
     """Act on the votes so far."""
     current = state.current
     if isinstance(current, Candidate):
@@ -87,22 +87,22 @@ def decide(state: ReplicaState, now_ms: int) -> None:
         if now_ms < current.campaign_at_ms:
             return  # another goes first
         if is_refused_as_empty(state, current):
-            stand_down(state, now_ms)
+            give_up_campaign(state, now_ms)
         elif awaits_answers(state, current) and now_ms < current.election_deadline_ms:
             return
         elif current.may_begin_epoch():
             become_candidate(state, now_ms)
         elif is_lost(state, current.election):
-            stand_down(state, now_ms)
+            give_up_campaign(state, now_ms)
 
 
-def is_lost(state: ReplicaState, election: Election) -> bool:
+def is_lost(state: QuorumState, election: Election) -> bool:
     """Return whether too few votes can still come: voters known dead give none."""
     dead = sum(state.peers.is_ended(id) for id in election.unrecorded())
     return election.is_lost(without=dead)
 
 
-def is_split(state: ReplicaState, election: Election) -> bool:
+def is_split(state: QuorumState, election: Election) -> bool:
     """Return whether a candidate lost because dead voters give no vote, after a failover (L4).
 
     Perhaps no other candidate won. The next campaign then need not wait for an election timeout: it
@@ -112,7 +112,7 @@ def is_split(state: ReplicaState, election: Election) -> bool:
     return state.may_fail_over() and not election.is_lost() and is_lost(state, election)
 
 
-def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
+def awaits_answers(state: QuorumState, current: Prospective) -> bool:
     """Return whether a replica without a log must wait for a voter's answer before it campaigns.
 
     Its disk may have been replaced: no majority of empty replicas may begin a second log while one
@@ -124,7 +124,7 @@ def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
     return bool(current.election.unrecorded())
 
 
-def is_refused_as_empty(state: ReplicaState, current: Prospective) -> bool:
+def is_refused_as_empty(state: QuorumState, current: Prospective) -> bool:
     """Return whether a voter refused a replica without a log: it may have one itself (D23).
 
     One that says that it has none, and is only in doubt of what it had, is no reason: else a
@@ -134,7 +134,7 @@ def is_refused_as_empty(state: ReplicaState, current: Prospective) -> bool:
     return state.log.end_offset == 0 and bool(election.rejected - election.without_log)
 
 
-def become_candidate(state: ReplicaState, now_ms: int) -> None:
+def become_candidate(state: QuorumState, now_ms: int) -> None:
     """Begin the next epoch if the log is on disk; else flush it, and stay prospective until then.
 
     So a replica whose disk hangs does not use up epochs.
@@ -151,7 +151,7 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
         flush_follower(state)
 
 
-def stand_down(state: ReplicaState, now_ms: int) -> None:
+def give_up_campaign(state: QuorumState, now_ms: int) -> None:
     """Follow the leader again, if there is one, after a pre-vote that was lost or ran out of time.
 
     A leader that the kernel said is dead is none: the next campaign comes soon. Nor is the own

@@ -20,7 +20,7 @@ from kraftfast.core.messages import VoteRequest
 from kraftfast.types import NO_NODE, ReplicaKey
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
 class EpochBudget(Struct, eq=False):
@@ -51,7 +51,7 @@ class EpochBudget(Struct, eq=False):
         self.spent += epochs
 
 
-def request_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
+def request_goes_too_far(state: QuorumState, epoch: int, now_ms: int) -> bool:
     """Return whether a request asks for more epochs than requests may move this replica now."""
     if epoch <= state.epoch:
         return False
@@ -59,7 +59,7 @@ def request_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
     return epoch > limits.EPOCH_MAX or not allowed
 
 
-def answer_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
+def answer_goes_too_far(state: QuorumState, epoch: int, now_ms: int) -> bool:
     """Return whether an answer names a higher epoch than answers may move this replica to now."""
     if epoch <= state.epoch:
         return False
@@ -68,12 +68,12 @@ def answer_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
     return not has_no_record(state) and not state.answer_epochs.allows(epoch - state.epoch, now_ms)
 
 
-def has_no_record(state: ReplicaState) -> bool:
+def has_no_record(state: QuorumState) -> bool:
     """Return whether this replica has no log, so that nothing binds it beyond its epoch."""
     return state.log.end_offset == 0
 
 
-def has_live_leader(state: ReplicaState, now_ms: int) -> bool:
+def has_live_leader(state: QuorumState, now_ms: int) -> bool:
     """Return whether this replica leads, or fetched from its leader within the fetch timeout."""
     follower = state.follower
     if follower is None:
@@ -81,7 +81,7 @@ def has_live_leader(state: ReplicaState, now_ms: int) -> bool:
     return follower.has_fetched and follows_leader(state, now_ms)
 
 
-def follows_leader(state: ReplicaState, now_ms: int) -> bool:
+def follows_leader(state: QuorumState, now_ms: int) -> bool:
     """Return whether this replica leads, or has not given up its leader yet."""
     follower = state.follower
     if follower is None:
@@ -89,7 +89,7 @@ def follows_leader(state: ReplicaState, now_ms: int) -> bool:
     return now_ms < follower.fetch_deadline_ms and not state.leader_is_dead()
 
 
-def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
+def is_known(state: QuorumState, key: ReplicaKey) -> bool:
     """Return whether the voter set in force, or any that this replica has, names this replica.
 
     Without a voter set, every replica counts as known.
@@ -97,7 +97,7 @@ def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
     return not state.voters or state.voters.is_voter(key) or state.history.ever_named(key)
 
 
-def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
+def is_shielded(state: QuorumState, request: VoteRequest, now_ms: int) -> bool:
     """Return whether a standard Vote of a higher epoch is refused without moving the epoch.
 
     A peer that supports pre-vote must have won its pre-votes first, which it cannot beside a live
@@ -110,7 +110,7 @@ def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     return request.speaks_pre_vote and has_live_leader(state, now_ms)
 
 
-def is_stranger_for_majority(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
+def is_stranger_for_majority(state: QuorumState, leader_id: int, now_ms: int) -> bool:
     """Return whether an answer names a leader outside every voter set, and this replica leads.
 
     What a majority still fetches is not given up for a log of which only a replaced disk knows
@@ -124,7 +124,7 @@ def is_stranger_for_majority(state: ReplicaState, leader_id: int, now_ms: int) -
     )
 
 
-def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
+def is_stranger_beside_leader(state: QuorumState, leader_id: int, now_ms: int) -> bool:
     """Return whether a message names a leader outside every voter set while another is followed."""
     if leader_id in (NO_NODE, state.local.id, state.leader_id) or not state.voters:
         return False

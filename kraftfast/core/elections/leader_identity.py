@@ -24,12 +24,12 @@ from kraftfast.core.warning import warn
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, VoterSet, uuid_text
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 NOT_IN_THE_LOG = OffsetAndEpoch(NO_OFFSET, NO_OFFSET)
 
 
-def voters_place(state: ReplicaState) -> OffsetAndEpoch:
+def voters_place(state: QuorumState) -> OffsetAndEpoch:
     """Return where the voter set in force stands in the log; offset -1 for one that is not there.
 
     One that a snapshot holds counts as its last record, so it is never behind its real place.
@@ -43,7 +43,7 @@ def voters_place(state: ReplicaState) -> OffsetAndEpoch:
     return OffsetAndEpoch(offset, epoch)
 
 
-def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
+def identity_of_leader(state: QuorumState) -> LeaderIdentity:
     """Return the identity that messages of this replica give for the leader that they name."""
     place, committed = voters_place(state), knows_committed_voters(state)
     if state.leader_id == state.local.id:
@@ -57,7 +57,7 @@ def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
     return LeaderIdentity(directory_id, max(place, told.voters_at), committed)
 
 
-def as_linked(state: ReplicaState, leader_id: int, told: LeaderIdentity) -> LeaderIdentity:
+def as_linked(state: QuorumState, leader_id: int, told: LeaderIdentity) -> LeaderIdentity:
     """Return what holds of a leader that a message names: the own link tells the directory that
     would be fetched from, and where the voters of another one stand says nothing of it (D23)."""
     linked = state.peers.directory_of(leader_id)
@@ -66,7 +66,7 @@ def as_linked(state: ReplicaState, leader_id: int, told: LeaderIdentity) -> Lead
     return UNSAID._replace(directory_id=linked)
 
 
-def is_displaced(state: ReplicaState) -> bool:
+def is_displaced(state: QuorumState) -> bool:
     """Return whether this replica must not lead although its configuration names it (D23).
 
     Another has led its cluster beside the only voter, whose disk was replaced then; or the cluster
@@ -75,14 +75,14 @@ def is_displaced(state: ReplicaState) -> bool:
     return (state.displaced and is_unconfirmed(state)) or is_superseded(state)
 
 
-def is_unconfirmed(state: ReplicaState) -> bool:
+def is_unconfirmed(state: QuorumState) -> bool:
     """Return whether only the configuration or the bootstrap snapshot names this one voter."""
     if state.history.latest_offset != NO_OFFSET:
         return False
     return state.voters.is_only_voter(state.local)
 
 
-def another_made_epoch(state: ReplicaState) -> bool:
+def another_made_epoch(state: QuorumState) -> bool:
     """Return whether the present epoch is not this replica's own, as an only voter's must be.
 
     Its quorum-state names itself, as candidate or leader. One that names no replica in the epoch of
@@ -98,7 +98,7 @@ def another_made_epoch(state: ReplicaState) -> bool:
     return state.epoch > state.log.last_epoch()
 
 
-def listening_ms(state: ReplicaState) -> int:
+def listening_ms(state: QuorumState) -> int:
     """Return how long an only voter without a log listens before it leads (D23).
 
     Peers that it knows answer within the fetch timeout. One that only the configuration names may
@@ -110,7 +110,7 @@ def listening_ms(state: ReplicaState) -> int:
     return config.fetch_timeout_ms + 2 * config.election_timeout_ms
 
 
-def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity) -> bool:
+def may_follow(state: QuorumState, epoch: int, leader_id: int, identity: LeaderIdentity) -> bool:
     """Return whether this replica may follow a leader that a message names; report it if not."""
     if leader_id in (NO_NODE, state.local.id) or not state.voters:
         return True
@@ -129,13 +129,13 @@ def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: Leader
     return follows
 
 
-def may_still_follow(state: ReplicaState) -> bool:
+def may_still_follow(state: QuorumState) -> bool:
     """Return whether the leader that this replica remembers may be followed, with the directory
     that its link names now."""
     return may_follow(state, state.epoch, state.leader_id, state.leader_identity)
 
 
-def begun_alone(state: ReplicaState) -> bool:
+def begun_alone(state: QuorumState) -> bool:
     """Return whether this replica is the only voter and has a log: only its own vote can elect
     another, since no later voter set can be committed without it."""
     if state.log.end_offset == 0 or not state.voters.is_only_voter(state.local):
@@ -143,18 +143,18 @@ def begun_alone(state: ReplicaState) -> bool:
     return not is_displaced(state)
 
 
-def has_voted_for(state: ReplicaState, epoch: int, leader_id: int) -> bool:
+def has_voted_for(state: QuorumState, epoch: int, leader_id: int) -> bool:
     """Return whether this replica gave that leader its vote."""
     return state.epoch == epoch and state.voted is not None and state.voted.id == leader_id
 
 
-def is_same_set(state: ReplicaState, identity: LeaderIdentity) -> bool:
+def is_same_set(state: QuorumState, identity: LeaderIdentity) -> bool:
     """Return whether the leader counts by the very set in force here: it removed itself (I17)."""
     place = voters_place(state)
     return place.offset >= 0 and identity.voters_at == place
 
 
-def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bool:
+def may_be_voter(state: QuorumState, leader_id: int, directory_id: bytes) -> bool:
     """Return whether a set that may count names that replica: the newest that is known to be
     committed, or one after it.
 
@@ -177,7 +177,7 @@ def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:
     return entry is not None and entry.directory_id in (ZERO_UUID, directory_id)
 
 
-def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentity) -> bool:
+def shows_later_set(state: QuorumState, leader_id: int, identity: LeaderIdentity) -> bool:
     """Return whether the leader's voter set is later than the one in force here.
 
     An equal one will do for a leader that the set does not name at all: one that removed itself.
@@ -194,7 +194,7 @@ def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentit
     return told.offset > place.offset and told.epoch >= place.epoch
 
 
-def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
+def is_impostor(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether a candidate has a voter's id, but another directory than the sets name that
     may count, and shows no later set. The only voter of a static set votes for no other replica."""
     entry = state.voters.get(request.replica.id)
@@ -210,7 +210,7 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
     return not shows_later_set(state, request.replica.id, identity)
 
 
-def displacement_warning(state: ReplicaState) -> str:
+def displacement_warning(state: QuorumState) -> str:
     """Return the warning of a configured voter that must not lead."""
     if is_superseded(state) and not is_unconfirmed(state):
         return superseded_warning(state)
@@ -231,7 +231,7 @@ def displacement_warning(state: ReplicaState) -> str:
     )
 
 
-def rival_warning(state: ReplicaState, epoch: int, leader_id: int) -> str:
+def rival_warning(state: QuorumState, epoch: int, leader_id: int) -> str:
     """Return the warning of an only voter that another replica claims to lead."""
     return (
         f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
@@ -242,7 +242,7 @@ def rival_warning(state: ReplicaState, epoch: int, leader_id: int) -> str:
     )
 
 
-def stranger_warning(state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes) -> str:
+def stranger_warning(state: QuorumState, epoch: int, leader_id: int, directory_id: bytes) -> str:
     """Return the warning about a leader that the voter set does not name."""
     entry = state.voters.get(leader_id)
     here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"

@@ -17,13 +17,13 @@ from kraftfast.core.messages import (
     QuorumEpochResponse,
 )
 from kraftfast.core.requests import is_addressed_here, top_level_error
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import maybe_transition
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
 
-def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_begin_quorum_epoch(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Follow the sender even if it is not in the local voter set, which may be stale.
 
     A sender outside every known set is refused while this replica follows another leader, and one
@@ -43,7 +43,7 @@ def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: i
         reply(state, event, ErrorCode.INVALID_VOTER_KEY)
 
 
-def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
+def refused(state: QuorumState, event: RequestReceived, now_ms: int) -> bool:
     """Refuse a BeginQuorumEpoch or EndQuorumEpoch that is invalid; return whether it was."""
     request = event.request
     error = top_level_error(state, request)
@@ -63,7 +63,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
 
 
 def error_of_quorum_epoch(
-    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
+    state: QuorumState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> ErrorCode:
     """Return what is wrong with a claim to lead this epoch, NONE if nothing is."""
     if request.epoch < state.epoch:
@@ -80,7 +80,7 @@ def error_of_quorum_epoch(
 
 
 def follow(
-    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
+    state: QuorumState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> None:
     """Adopt epoch and leader of the request."""
     state.request_epochs.spend(request.epoch - state.epoch, now_ms)
@@ -90,7 +90,7 @@ def follow(
     )
 
 
-def reply(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+def reply(state: QuorumState, event: RequestReceived, error: ErrorCode) -> None:
     """Reply with the leader and the epoch that this replica knows now."""
     response = QuorumEpochResponse(
         partition_error=error,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kraftfast.core.elections.on_begin_quorum_epoch import follow, refused, reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import EndQuorumEpochRequest
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID
 
 
-def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_end_quorum_epoch(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Have a follower of exactly this leader campaign after its place in the list (KIP-595)."""
     request = event.request
     if refused(state, event, now_ms):
@@ -23,7 +23,7 @@ def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int
     reply(state, event, ErrorCode.NONE)
 
 
-def backoff_ms(state: ReplicaState, request: EndQuorumEpochRequest) -> int:
+def backoff_ms(state: QuorumState, request: EndQuorumEpochRequest) -> int:
     """Return how long to wait: not at all for the first, or without a list; the longest if not
     listed.
 

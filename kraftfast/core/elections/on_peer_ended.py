@@ -5,10 +5,10 @@ from __future__ import annotations
 from kraftfast.core.elections.campaigning import begin_campaign
 from kraftfast.core.events import PeerEnded
 from kraftfast.core.on_link import drop_streams
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
+def on_peer_ended(state: QuorumState, event: PeerEnded, now_ms: int) -> None:
     """Start a failover if the leader's process is gone: a follower need not wait for its timer.
 
     It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.

@@ -6,11 +6,11 @@ from kraftfast.core.elections.resigned import Resigned
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.read_barrier import on_confirmed
 from kraftfast.core.responses import Outcome, learn_from
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 
-def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_quorum_epoch_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Count the answer: of a leader for its read barriers, of a resigned one as acknowledged.
 
     Whatever else it says of epoch and leader is learnt first.

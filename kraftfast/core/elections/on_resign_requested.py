@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kraftfast.core.events import ResignRequested
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_resigned
 from kraftfast.errors import InvalidOption, NotLeader
 
 
-def on_resign_requested(state: ReplicaState, event: ResignRequested, now_ms: int) -> None:
+def on_resign_requested(state: QuorumState, event: ResignRequested, now_ms: int) -> None:
     """Step down from exactly that epoch (Kafka's ``RaftClient.resign``).
 
     Raises ``InvalidOption`` for an epoch that cannot be and ``NotLeader`` without leadership.

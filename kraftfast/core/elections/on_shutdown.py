@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Stopped
 from kraftfast.core.events import ShutdownRequested
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_resigned
 from kraftfast.types import NO_NODE
 
 
-def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms: int) -> None:
+def on_shutdown_requested(state: QuorumState, event: ShutdownRequested, now_ms: int) -> None:
     """End at once if no replica depends on this one, else hand over first, up to a time-out."""
     if state.shutting_down:
         return
@@ -22,7 +22,7 @@ def on_shutdown_requested(state: ReplicaState, event: ShutdownRequested, now_ms:
     finish_shutdown(state, now_ms)
 
 
-def finish_shutdown(state: ReplicaState, now_ms: int) -> None:
+def finish_shutdown(state: QuorumState, now_ms: int) -> None:
     """Let a replica that waits to end do so, once another leads or time is up."""
     if state.stopped or not state.shutting_down:
         return
@@ -31,7 +31,7 @@ def finish_shutdown(state: ReplicaState, now_ms: int) -> None:
         stop(state)
 
 
-def stop(state: ReplicaState) -> None:
+def stop(state: QuorumState) -> None:
     """Complete the graceful end."""
     state.stopped = True
     state.effects.append(Stopped())

@@ -24,14 +24,14 @@ from kraftfast.core.events import RequestReceived
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import grant_vote, transition_to_unattached
 from kraftfast.core.warning import warn_of_shorter_log
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE, ZERO_UUID
 
 
-def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_vote(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Grant or reject it; a granted vote is on disk before the answer leaves (D5, I10)."""
     request = event.request
     error = top_level_error(state, request)
@@ -52,12 +52,12 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         on_standard_vote(state, event, now_ms)
 
 
-def shows_quorum(state: ReplicaState, request: VoteRequest) -> bool:
+def shows_quorum(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether the sender has a log, so that its cluster has elected a leader before."""
     return request.replica.id not in (NO_NODE, state.local.id) and request.last_offset > 0
 
 
-def error_of_vote(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:
+def error_of_vote(state: QuorumState, request: VoteRequest, now_ms: int) -> ErrorCode:
     """Return what is wrong with the request itself, or its epoch."""
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
     if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:
@@ -73,7 +73,7 @@ def error_of_vote(state: ReplicaState, request: VoteRequest, now_ms: int) -> Err
     return ErrorCode.NONE
 
 
-def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+def refuse(state: QuorumState, event: RequestReceived, error: ErrorCode) -> None:
     """Reply with an error, the epoch and the leader."""
     response = VoteResponse(
         partition_error=error,
@@ -86,12 +86,12 @@ def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> Non
     state.effects.append(Reply(event.source, response))
 
 
-def is_barred(state: ReplicaState, request: VoteRequest) -> bool:
+def is_barred(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether the sender may not lead, whatever its log is (D23)."""
     return is_impostor(state, request) or asks_by_configuration(state, request)
 
 
-def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
+def is_long_enough(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether the sender may lead, as far as this replica can tell by log and voters.
 
     An ordinary election must also cover what this replica may have acknowledged and lost (D10); a
@@ -107,7 +107,7 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
     return state.doubt.allows(request.last_epoch, request.last_offset)
 
 
-def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
+def lacks_only_certainty(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether this replica, without a log, refuses for its doubt alone (D10, D23).
 
     Then it knows of no log that another one could be begun beside.
@@ -117,7 +117,7 @@ def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
     return state.doubt.exists() and state.current.grants_pre_vote()
 
 
-def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
+def report_if_shorter(state: QuorumState, request: VoteRequest) -> None:
     """Report a voter that a witness refuses for its log: the witness does not lead in its place."""
     if state.config.campaign or not state.voters.is_voter(request.replica):
         return
@@ -125,7 +125,7 @@ def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
         warn_of_shorter_log(state, request.replica.id, request.last_offset)
 
 
-def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
+def leader_is_silent(state: QuorumState, now_ms: int) -> bool:
     """Return whether the fetch timeout of this follower expired, or its leader is known dead.
 
     Witnesses never campaign, and observers have no timer but may be voters by a later set: both
@@ -139,7 +139,7 @@ def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
     return now_ms >= follower.fetch_deadline_ms and not state.writing
 
 
-def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_pre_vote(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Grant or reject a pre-vote by the present role.
 
     Epoch and role do not change, but for a leader that does not reach a voter in a higher epoch.
@@ -173,7 +173,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
 
 
 def let_go_first(
-    state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int
+    state: QuorumState, current: Prospective, request: VoteRequest, now_ms: int
 ) -> bool:
     """Decide which of two replicas that know of the leader's death and ask each other goes first.
 
@@ -191,7 +191,7 @@ def let_go_first(
     return True
 
 
-def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_standard_vote(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Move to a higher epoch, then judge, then have a granted vote written."""
     request = event.request
     here = is_addressed_here(state, request.voter)
@@ -225,7 +225,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
     state.effects.append(Reply(event.source, response, Persisted(state.epoch)))
 
 
-def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -> None:
+def refuse_for_leader(state: QuorumState, event: RequestReceived, here: bool) -> None:
     """Refuse a vote without moving to its epoch: there is a live leader (dissertation, 4.2.3).
 
     As to a pre-vote, the answer is of the sender's epoch, so that it counts there. A voter that
@@ -242,7 +242,7 @@ def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -
     state.effects.append(Reply(event.source, response))
 
 
-def grants(state: ReplicaState, request: VoteRequest) -> bool:
+def grants(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether the request gets this replica's vote in the present epoch (I1, I9).
 
     One vote an epoch, none once a leader is known. The logs are compared at every grant (D21),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kraftfast.core.elections.campaigning import become_candidate, decide, stand_down
+from kraftfast.core.elections.campaigning import become_candidate, decide, give_up_campaign
 from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.step_down import supersede_if_committed
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.messages import VoteResponse
 from kraftfast.core.responses import Outcome, learn_from
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 
-def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_vote_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Count the vote. The request manager has already found the request it answers."""
     response = event.response
     assert isinstance(response, VoteResponse)
@@ -37,7 +37,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
     decide(state, now_ms)
 
 
-def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
+def on_vote_unsupported(state: QuorumState, peer_id: int, now_ms: int) -> None:
     """Campaign at once without pre-votes, because a peer does not support them (KIP-996).
 
     A failover campaign stands down instead: without pre-votes only a timer may depose a leader.
@@ -47,7 +47,7 @@ def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
     current = state.current
     if isinstance(current, Prospective):
         if current.failover:
-            stand_down(state, now_ms)
+            give_up_campaign(state, now_ms)
         else:
             current.skips_pre_votes = True
             become_candidate(state, now_ms)

@@ -12,7 +12,7 @@ from kraftfast.core.messages import (
     VoteRequest,
 )
 from kraftfast.core.roles import Role
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import (
     persist_quorum_state,
     transition_to_resigned,
@@ -23,7 +23,7 @@ from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, ReplicaKey
 
 
 def yield_to_quorum(
-    state: ReplicaState,
+    state: QuorumState,
     request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
     sender_id: int,
     now_ms: int,
@@ -53,7 +53,7 @@ def yield_to_quorum(
 
 
 def pause_for_rival(
-    state: ReplicaState,
+    state: QuorumState,
     request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
     now_ms: int,
 ) -> None:
@@ -77,20 +77,20 @@ def pause_for_rival(
     state.poll_due = True
 
 
-def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:
+def leave(state: QuorumState, leader_id: int, now_ms: int) -> None:
     """Stop following that leader, if this replica does; its epoch stays."""
     if state.follower is not None and state.leader_id == leader_id:
         transition_to_unattached(state, state.epoch, NO_NODE, now_ms)
 
 
-def supersede_if_committed(state: ReplicaState, committed: bool, now_ms: int) -> None:
+def supersede_if_committed(state: QuorumState, committed: bool, now_ms: int) -> None:
     """Supersede this replica's configuration if an answer says that voters are committed."""
     if committed and may_be_superseded(state):
         supersede(state, now_ms)
 
 
 def supersede_if_replaced(
-    state: ReplicaState,
+    state: QuorumState,
     request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
     now_ms: int,
 ) -> None:
@@ -110,14 +110,14 @@ def supersede_if_replaced(
         supersede(state, now_ms)
 
 
-def may_be_superseded(state: ReplicaState) -> bool:
+def may_be_superseded(state: QuorumState) -> bool:
     """Return whether this replica would vote, by its configuration or the bootstrap snapshot."""
     if state.superseded or state.history.latest_offset != NO_OFFSET:
         return False
     return state.is_voter()
 
 
-def supersede(state: ReplicaState, now_ms: int) -> None:
+def supersede(state: QuorumState, now_ms: int) -> None:
     """Persist that the configuration no longer counts; stop leading or campaigning by it."""
     state.superseded = True
     persist_quorum_state(state, state.epoch, state.leader_id, state.voted)
@@ -129,7 +129,7 @@ def supersede(state: ReplicaState, now_ms: int) -> None:
 
 
 def go_to_epoch_of_unreached(
-    state: ReplicaState, voter: ReplicaKey, epoch: int, now_ms: int
+    state: QuorumState, voter: ReplicaKey, epoch: int, now_ms: int
 ) -> None:
     """Have this leader give up for the higher epoch of a voter that it does not reach (L1).
 

@@ -26,15 +26,15 @@ from kraftfast.core.messages import (
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
-def is_superseded(state: ReplicaState) -> bool:
+def is_superseded(state: QuorumState) -> bool:
     """Return whether the voters in force here no longer count."""
     return state.superseded and state.history.latest_offset == NO_OFFSET
 
 
-def knows_committed_voters(state: ReplicaState) -> bool:
+def knows_committed_voters(state: QuorumState) -> bool:
     """Return whether a voters record of the own log or snapshot is known to be committed.
 
     What others said is not told on: a request that is believed could be anyone's.
@@ -45,7 +45,7 @@ def knows_committed_voters(state: ReplicaState) -> bool:
     return False
 
 
-def asks_by_configuration(state: ReplicaState, request: VoteRequest) -> bool:
+def asks_by_configuration(state: QuorumState, request: VoteRequest) -> bool:
     """Return whether a candidate counts by a configuration, and this replica knows that none does.
 
     Kafka's candidates do not say by what they count, but name a directory only from the log.
@@ -57,7 +57,7 @@ def asks_by_configuration(state: ReplicaState, request: VoteRequest) -> bool:
     return request.voters_at.offset < 0
 
 
-def superseded_warning(state: ReplicaState) -> str:
+def superseded_warning(state: QuorumState) -> str:
     """Return the warning of a replica that finds no leader, and must not elect one."""
     known = "" if state.leader_id == NO_NODE else f" under leader {state.leader_id}"
     return (

@@ -16,13 +16,13 @@ from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, check_lea
 from kraftfast.core.messages import Source, TransferResponse
 from kraftfast.core.replication.leader import Leader, Transfer
 from kraftfast.core.replication.on_append import request_drain
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_resigned
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
 
-def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms: int) -> None:
+def on_transfer_requested(state: QuorumState, event: TransferRequested, now_ms: int) -> None:
     """Begin to hand over to the voter that is asked for, or refuse the request."""
     error, message = refusal(state, event.target_id)
     if error is not NONE:
@@ -36,7 +36,7 @@ def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms:
     begin_transfer(state, leader, target_id, event.source, False, now_ms, event.in_any_case)
 
 
-def refusal(state: ReplicaState, target_id: int) -> Refusal:
+def refusal(state: QuorumState, target_id: int) -> Refusal:
     """Return the error and message with which the request must be refused, or ACCEPTED."""
     found = check_leads(state)
     if found is not ACCEPTED:
@@ -53,7 +53,7 @@ def refusal(state: ReplicaState, target_id: int) -> Refusal:
 
 
 def begin_transfer(
-    state: ReplicaState,
+    state: QuorumState,
     leader: Leader,
     target_id: int,
     source: Source,
@@ -70,7 +70,7 @@ def begin_transfer(
     state.poll_due = True
 
 
-def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
+def tend_transfer(state: QuorumState, leader: Leader, now_ms: int) -> bool:
     """Resign once the successor has the whole log; return whether this leader resigned.
 
     At the time-out resign too if the transfer says so (L1), else take appends again and lead on.

@@ -15,7 +15,7 @@ from kraftfast.core.membership.control import ControlRecord, VoterControls
 from kraftfast.core.membership.voter_change import VoterChange
 from kraftfast.core.messages import UpdateRaftVoterResponse
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET, Endpoint, KRaftVersion, KRaftVoters, VoterSet, uuid_text
 
@@ -26,7 +26,7 @@ Refusal = tuple[ErrorCode, str]
 ACCEPTED: Refusal = (NONE, "")
 
 
-def check_cluster_id(state: ReplicaState, cluster_id: str | None) -> Refusal:
+def check_cluster_id(state: QuorumState, cluster_id: str | None) -> Refusal:
     """Refuse a request that names another cluster; it need not name one."""
     if None not in (cluster_id, state.cluster_id) and cluster_id != state.cluster_id:
         return (
@@ -36,7 +36,7 @@ def check_cluster_id(state: ReplicaState, cluster_id: str | None) -> Refusal:
     return ACCEPTED
 
 
-def check_leads(state: ReplicaState) -> Refusal:
+def check_leads(state: QuorumState) -> Refusal:
     """Refuse a request at a replica that does not lead, or is shutting down."""
     if state.leader is None:
         known = f"ask {state.leader_id}" if state.leader_id >= 0 else "no leader is known"
@@ -46,7 +46,7 @@ def check_leads(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def check_default_listener(state: ReplicaState, endpoints: tuple[Endpoint, ...]) -> Refusal:
+def check_default_listener(state: QuorumState, endpoints: tuple[Endpoint, ...]) -> Refusal:
     """Refuse a voter without an endpoint for the listener over which voters reach each other."""
     name = state.config.default_listener
     if any(endpoint.name.upper() == name.upper() for endpoint in endpoints):
@@ -54,7 +54,7 @@ def check_default_listener(state: ReplicaState, endpoints: tuple[Endpoint, ...])
     return ErrorCode.INVALID_REQUEST, f"the voter has no endpoint for listener {name}"
 
 
-def check_nothing_pending(state: ReplicaState) -> Refusal:
+def check_nothing_pending(state: QuorumState) -> Refusal:
     """Refuse a change beside another one, or before a record of this epoch is committed (D17)."""
     leader = state.leader
     assert leader is not None
@@ -68,7 +68,7 @@ def check_nothing_pending(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def check_set_committed(state: ReplicaState) -> Refusal:
+def check_set_committed(state: QuorumState) -> Refusal:
     """Refuse a change while the voter set in force is not committed (D17)."""
     latest = state.history.latest
     if latest is None or state.history.last_offset >= state.high_watermark:
@@ -79,7 +79,7 @@ def check_set_committed(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def check_dynamic(state: ReplicaState) -> Refusal:
+def check_dynamic(state: QuorumState) -> Refusal:
     """Refuse a change below ``kraft.version`` 1, where the log holds no voters."""
     if state.kraft_version < 1:
         return (
@@ -89,7 +89,7 @@ def check_dynamic(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
-def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
+def goes_on_without(state: QuorumState, voter_id: int, now_ms: int) -> bool:
     """Return whether a majority of the other voters is alive, with the latest voters on disk.
 
     Else the removal itself might wait for a voter that cannot fetch, perhaps for ever.
@@ -105,7 +105,7 @@ def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
     return alive > (len(state.voters) - 1) // 2
 
 
-def begin_probe(state: ReplicaState, leader: Leader, change: VoterChange) -> None:
+def begin_probe(state: QuorumState, leader: Leader, change: VoterChange) -> None:
     """Ask the voter's new endpoints which versions they support; ``Probed`` goes on."""
     assert leader.change is None and change.voter is not None
     change.probe = state.next_probe
@@ -115,7 +115,7 @@ def begin_probe(state: ReplicaState, leader: Leader, change: VoterChange) -> Non
 
 
 def append_voters(
-    state: ReplicaState,
+    state: QuorumState,
     leader: Leader,
     change: VoterChange,
     voters: VoterSet,
@@ -130,7 +130,7 @@ def append_voters(
 
 
 def append_controls(
-    state: ReplicaState,
+    state: QuorumState,
     leader: Leader,
     change: VoterChange,
     voters: KRaftVoters,
@@ -147,7 +147,7 @@ def append_controls(
     state.effects.append(AppendControl(state.epoch, records))
 
 
-def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls) -> None:
+def change_appended(state: QuorumState, leader: Leader, controls: VoterControls) -> None:
     """Record the offset of the change's records, which were appended."""
     change = leader.change
     leader.watches_commit = True
@@ -160,7 +160,7 @@ def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls
         change.answer(state, NONE)
 
 
-def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def tend_change(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Answer a change that is committed, or whose time is over."""
     change = leader.change
     if change is not None:
@@ -191,12 +191,12 @@ def what_is_late(change: VoterChange) -> str:
     return "not committed in time; it may be yet"
 
 
-def removed_itself(state: ReplicaState, leader: Leader) -> bool:
+def removed_itself(state: QuorumState, leader: Leader) -> bool:
     """Return whether the set without this leader is committed, so that it must resign (I17)."""
     return leader.slot < 0 and state.high_watermark > state.history.latest_offset
 
 
-def change_due_ms(state: ReplicaState, leader: Leader) -> int:
+def change_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when ``tend_change`` has something to do, as far as time decides it."""
     change = leader.change
     if change is None or (change.answered and change.appending):
@@ -204,14 +204,14 @@ def change_due_ms(state: ReplicaState, leader: Leader) -> int:
     return change.deadline_ms
 
 
-def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message: str) -> None:
+def refuse_change(state: QuorumState, leader: Leader, error: ErrorCode, message: str) -> None:
     """Refuse the change under way: nothing of it was appended."""
     assert leader.change is not None and leader.change.offset == NO_OFFSET
     leader.change.answer(state, error, message)
     leader.change = None
 
 
-def updated(state: ReplicaState, leader: Leader, change: VoterChange, now_ms: int) -> None:
+def updated(state: QuorumState, leader: Leader, change: VoterChange, now_ms: int) -> None:
     """Count a voter that reported its endpoints for check-quorum."""
     assert change.answers is UpdateRaftVoterResponse and change.voter is not None
     if change.voter.id in leader.voters:

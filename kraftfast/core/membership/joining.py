@@ -17,10 +17,10 @@ from kraftfast.core.messages import (
     UpdateRaftVoterRequest,
 )
 from kraftfast.core.replication.follower import Follower
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def tend_membership(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def tend_membership(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Ask the leader once a period to mend this voter's entry, while no request is under way."""
     if now_ms < follower.membership_at_ms:
         return
@@ -33,24 +33,24 @@ def tend_membership(state: ReplicaState, follower: Follower, now_ms: int) -> Non
         state.effects.append(Send(state.leader_id, correlation, request))
 
 
-def restart_period(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def restart_period(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Look again after a while; a replica without endpoints of its own has nothing to tell."""
     period_ms = state.config.membership_period_ms
     follower.membership_at_ms = now_ms + period_ms if state.config.endpoints else NEVER_MS
 
 
-def is_asking(state: ReplicaState, follower: Follower) -> bool:
+def is_asking(state: QuorumState, follower: Follower) -> bool:
     """Return whether such a request waits for its answer: no Fetch goes out beside it."""
     correlation = follower.membership_correlation
     return correlation != 0 and state.peers.peer(state.leader_id).correlation == correlation
 
 
-def membership_due_ms(state: ReplicaState, follower: Follower) -> int:
+def membership_due_ms(state: QuorumState, follower: Follower) -> int:
     """Return when ``tend_membership`` has something to do."""
     return max(follower.membership_at_ms, state.peers.due_ms(state.leader_id))
 
 
-def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
+def wanted_request(state: QuorumState, follower: Follower) -> Request | None:
     """Return what this replica's membership lacks, if anything."""
     config, local = state.config, state.local
     if state.is_voter():

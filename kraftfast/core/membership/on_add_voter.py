@@ -15,12 +15,12 @@ from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal
 from kraftfast.core.membership.voter_change import VoterChange, reply
 from kraftfast.core.messages import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, ReplicaKey, Voter, uuid_text
 
 
-def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_add_voter(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Check what can be checked, then ask the new voter what it speaks."""
     request = event.request
     error, message = refusal(state, request)
@@ -39,7 +39,7 @@ def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> No
     membership.begin_probe(state, leader, change)
 
 
-def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
+def refusal(state: QuorumState, request: AddRaftVoterRequest) -> Refusal:
     """Return why this voter cannot be added now; ACCEPTED if it can."""
     for found in (
         membership.check_cluster_id(state, request.cluster_id),
@@ -72,7 +72,7 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
     return ACCEPTED
 
 
-def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
+def runs_with_its_directory(state: QuorumState, voter: ReplicaKey) -> Refusal:
     """Refuse a directory if the link, or a later request, named another one (D19)."""
     running = state.peers.directory_of(voter.id)
     leader = state.leader
@@ -91,7 +91,7 @@ def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
 
 
 def on_probed_to_add(
-    state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
+    state: QuorumState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
     """Judge what the new voter answered: does it speak this version, and has it the log?
 
@@ -127,7 +127,7 @@ def on_probed_to_add(
             change.probed = True
 
 
-def tend_addition(state: ReplicaState, leader: Leader) -> None:
+def tend_addition(state: QuorumState, leader: Leader) -> None:
     """Append a voter once it fetched after it was probed; refuse it if another disk runs (D19)."""
     change = leader.change
     if change is None or not change.probed:
@@ -140,14 +140,14 @@ def tend_addition(state: ReplicaState, leader: Leader) -> None:
         append_addition(state, leader, change)
 
 
-def append_addition(state: ReplicaState, leader: Leader, change: VoterChange) -> None:
+def append_addition(state: QuorumState, leader: Leader, change: VoterChange) -> None:
     """Append the voter set with the new one."""
     assert change.voter is not None
     change.probed = False
     membership.append_voters(state, leader, change, state.voters.with_voter(change.voter))
 
 
-def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange) -> bool:
+def has_caught_up(state: QuorumState, leader: Leader, voter: Voter, change: VoterChange) -> bool:
     """Return whether this very replica had all of the log, and lived, when it was asked for.
 
     Kafka takes a Fetch of the last hour for that, of one that had all of the log once. A set with

@@ -8,18 +8,18 @@ from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.control import VoterControls
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_unattached
 
 
-def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
+def on_controls(state: QuorumState, controls: VoterControls, now_ms: int) -> None:
     """Let records of voters and versions count as soon as they are appended, committed or not."""
     for offset, control in controls:
         state.history.add(offset, control)
     adopt(state, now_ms)
 
 
-def hold_for_voters(state: ReplicaState, controls: VoterControls, from_offset: int) -> None:
+def hold_for_voters(state: QuorumState, controls: VoterControls, from_offset: int) -> None:
     """Acknowledge what was appended from ``from_offset`` on only once it is on disk, if it has a
     record of voters or versions, or if an earlier one is not known to be committed.
 
@@ -32,13 +32,13 @@ def hold_for_voters(state: ReplicaState, controls: VoterControls, from_offset: i
         state.log.hold(from_offset)
 
 
-def on_cut(state: ReplicaState, now_ms: int) -> None:
+def on_cut(state: QuorumState, now_ms: int) -> None:
     """Drop the records of voters and versions that were cut with the end of the log."""
     if state.history.truncate_to(state.log.end_offset):
         adopt(state, now_ms)
 
 
-def adopt(state: ReplicaState, now_ms: int) -> None:
+def adopt(state: QuorumState, now_ms: int) -> None:
     """Let the voter set in force be that of the history, and every role know it."""
     voters = state.voters_in_force()
     kraft_version = state.history.kraft_version

@@ -6,10 +6,10 @@ from kraftfast.core.events import Probed
 from kraftfast.core.membership.on_add_voter import on_probed_to_add
 from kraftfast.core.membership.on_update_voter import on_probed_to_update
 from kraftfast.core.messages import AddRaftVoterResponse
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def on_probed(state: ReplicaState, event: Probed, now_ms: int) -> None:
+def on_probed(state: QuorumState, event: Probed, now_ms: int) -> None:
     """Go on with the change that waits for it; drop an answer that came too late."""
     leader = state.leader
     change = None if leader is None else leader.change

@@ -14,12 +14,12 @@ from kraftfast.core.messages import (
     ListPartitionReassignmentsResponse,
 )
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import KRaftVoters
 
 
-def on_alter_reassignments(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_alter_reassignments(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Write the target down; answered once that is committed, the moves come after."""
     request = event.request
     answers = AlterPartitionReassignmentsResponse
@@ -39,7 +39,7 @@ def on_alter_reassignments(state: ReplicaState, event: RequestReceived, now_ms: 
     membership.append_controls(state, leader, change, KRaftVoters(latest.voters, target))
 
 
-def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
+def refusal(state: QuorumState, target: tuple[int, ...] | None) -> Refusal:
     """Return why this cannot be the target now; ACCEPTED if it can."""
     leader = state.leader
     if leader is None or state.shutting_down:
@@ -62,7 +62,7 @@ def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
     return found if found is not ACCEPTED else membership.check_set_committed(state)
 
 
-def check_target(state: ReplicaState, leader: Leader, target: tuple[int, ...]) -> Refusal:
+def check_target(state: QuorumState, leader: Leader, target: tuple[int, ...]) -> Refusal:
     """Refuse a target in which not each is a voter, or an observer that could be one."""
     invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target or len(set(target)) != len(target) or min(target) < 0:
@@ -78,7 +78,7 @@ def check_target(state: ReplicaState, leader: Leader, target: tuple[int, ...]) -
     return ACCEPTED
 
 
-def on_list_reassignments(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_list_reassignments(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Answer with the voters and the target, as the leader has them."""
     if state.leader is None:
         message = f"this replica does not lead, {state.leader_id} may"

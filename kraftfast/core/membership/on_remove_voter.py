@@ -13,12 +13,12 @@ from kraftfast.core.membership import changes as membership
 from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal
 from kraftfast.core.membership.voter_change import VoterChange, reply
 from kraftfast.core.messages import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, uuid_text
 
 
-def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_remove_voter(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Append the set without it; answered once that is committed."""
     request = event.request
     error, message = refusal(state, request, now_ms)
@@ -32,7 +32,7 @@ def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     membership.append_voters(state, leader, change, state.voters.without(request.voter.id))
 
 
-def refusal(state: ReplicaState, request: RemoveRaftVoterRequest, now_ms: int) -> Refusal:
+def refusal(state: QuorumState, request: RemoveRaftVoterRequest, now_ms: int) -> Refusal:
     """Return the error and message if the request must be refused."""
     for found in (
         membership.check_cluster_id(state, request.cluster_id),

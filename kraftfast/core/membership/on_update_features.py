@@ -13,12 +13,12 @@ from kraftfast.core.membership.own_entry import own_voter
 from kraftfast.core.membership.voter_change import VoterChange, reply
 from kraftfast.core.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, KRaftVoters, VoterSet
 
 
-def on_update_features(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_update_features(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Append version and voters in one batch; answered once that is committed."""
     request = event.request
     error, message = refusal(state, request)
@@ -34,7 +34,7 @@ def on_update_features(state: ReplicaState, event: RequestReceived, now_ms: int)
     membership.append_controls(state, leader, change, voters, request.kraft_version)
 
 
-def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
+def refusal(state: QuorumState, request: UpdateFeaturesRequest) -> Refusal:
     """Return why this version is refused; ACCEPTED if it is not."""
     if state.leader is None or state.shutting_down:
         return ErrorCode.NOT_CONTROLLER, f"this replica does not lead, {state.leader_id} may"
@@ -64,7 +64,7 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
     return ACCEPTED
 
 
-def reported_voters(state: ReplicaState, leader: Leader) -> VoterSet:
+def reported_voters(state: QuorumState, leader: Leader) -> VoterSet:
     """Return the static voters, with what they reported to this leader by UpdateRaftVoter."""
     voters = state.voters
     if leader.slot >= 0:

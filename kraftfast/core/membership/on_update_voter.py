@@ -12,12 +12,12 @@ from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal
 from kraftfast.core.membership.voter_change import VoterChange, reply
 from kraftfast.core.messages import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, Voter
 
 
-def on_update_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_update_voter(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Check what can be checked, then ask the voter at its new endpoints."""
     request = event.request
     error, message = refusal(state, request)
@@ -42,7 +42,7 @@ def on_update_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     membership.begin_probe(state, leader, change)
 
 
-def refusal(state: ReplicaState, request: UpdateRaftVoterRequest) -> Refusal:
+def refusal(state: QuorumState, request: UpdateRaftVoterRequest) -> Refusal:
     """Return why this cannot be noted now; ACCEPTED if it can."""
     found = membership.check_cluster_id(state, request.cluster_id)
     if found is not ACCEPTED:
@@ -65,7 +65,7 @@ def refusal(state: ReplicaState, request: UpdateRaftVoterRequest) -> Refusal:
 
 
 def on_probed_to_update(
-    state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
+    state: QuorumState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
     """Keep the endpoints at which the voter answered the probe."""
     voter = change.voter
@@ -83,7 +83,7 @@ def on_probed_to_update(
         membership.append_voters(state, leader, change, state.voters.with_voter(voter))
 
 
-def refusal_after_probe(state: ReplicaState, voter: Voter, event: Probed) -> Refusal:
+def refusal_after_probe(state: QuorumState, voter: Voter, event: Probed) -> Refusal:
     """Return why what the probe found cannot be noted; ACCEPTED if it can."""
     if event.error is not NONE:
         return ErrorCode.REQUEST_TIMED_OUT, f"{voter.id} did not answer at its endpoints"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.membership.joining import restart_period
 from kraftfast.core.responses import Outcome, learn_from
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 _SETTLED = (
@@ -16,7 +16,7 @@ _SETTLED = (
 )
 
 
-def on_join_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_join_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Look again after the period, whatever AddRaftVoter or RemoveRaftVoter is answered.
 
     Kafka repeats it at once after other errors; here nothing is repeated without a pause (L7).
@@ -28,7 +28,7 @@ def on_join_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
         state.peers.back_off(event.peer_id, now_ms)
 
 
-def on_update_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_update_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Record that the leader knows this voter now, and is alive (UpdateRaftVoter)."""
     response = event.response
     if response.error is ErrorCode.UNSUPPORTED_VERSION:  # a leader of old has nothing to learn

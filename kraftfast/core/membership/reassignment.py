@@ -17,11 +17,11 @@ from kraftfast.core.membership.changes import ACCEPTED
 from kraftfast.core.membership.voter_change import VoterChange
 from kraftfast.core.messages import AddRaftVoterResponse, RemoveRaftVoterResponse
 from kraftfast.core.replication.leader import Leader, Progress
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.types import Voter
 
 
-def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def tend_reassignment(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Make the next move towards the target, if there is one and the last is committed (D17)."""
     latest = state.history.latest
     leader.assigning = latest is not None and latest.target is not None
@@ -39,7 +39,7 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     move(state, leader, frozenset(latest.target), now_ms)
 
 
-def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
+def reassignment_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when to look again whether the awaited replica has caught up."""
     if not leader.assigning:
         return NEVER_MS
@@ -50,7 +50,7 @@ def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
     return leader.move_at_ms
 
 
-def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
+def move(state: QuorumState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
     """Remove a voter if there are too many, or as many as fit; else add one, else hand over."""
     ids = frozenset(state.voters.ids)
     missing, extra = target - ids, ids - target
@@ -73,7 +73,7 @@ def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: in
 
 
 def choose_victim(
-    state: ReplicaState, leader: Leader, extra: frozenset[int], now_ms: int
+    state: QuorumState, leader: Leader, extra: frozenset[int], now_ms: int
 ) -> int | None:
     """Return, of those that are to go but the leader, the one that was silent for longest.
 
@@ -86,7 +86,7 @@ def choose_victim(
     return victim.key.id if membership.goes_on_without(state, victim.key.id, now_ms) else None
 
 
-def is_replaced(state: ReplicaState, leader: Leader, voter_id: int, now_ms: int) -> bool:
+def is_replaced(state: QuorumState, leader: Leader, voter_id: int, now_ms: int) -> bool:
     """Return whether this voter is silent and its id follows with another directory."""
     voter = leader.voters.get(voter_id)
     if voter is None:
@@ -97,7 +97,7 @@ def is_replaced(state: ReplicaState, leader: Leader, voter_id: int, now_ms: int)
 
 
 def ready_observer(
-    state: ReplicaState, leader: Leader, voter_id: int, now_ms: int
+    state: QuorumState, leader: Leader, voter_id: int, now_ms: int
 ) -> Progress | None:
     """Return the observer of this id, if it could be a voter now; None if two are alive."""
     since_ms = max(now_ms - state.config.fetch_timeout_ms, -1)
@@ -114,7 +114,7 @@ def ready_observer(
     return progress if can_be_voter(state, progress) else None
 
 
-def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
+def can_be_voter(state: QuorumState, progress: Progress) -> bool:
     """Return whether this observer told all that its entry needs: Kafka's do not."""
     if len(progress.kraft_versions) != 2:
         return False
@@ -125,7 +125,7 @@ def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
     )
 
 
-def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) -> None:
+def add(state: QuorumState, leader: Leader, progress: Progress, now_ms: int) -> None:
     """Add it as if it had asked by AddRaftVoter: it is asked at its endpoints first."""
     voter = Voter(progress.key.id, progress.key.directory_id, progress.endpoints)
     deadline_ms = now_ms + state.config.request_timeout_ms
@@ -133,7 +133,7 @@ def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) ->
     membership.begin_probe(state, leader, change)
 
 
-def hand_over(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
+def hand_over(state: QuorumState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
     """Hand over to the best voter of the target: the leader is the last voter to remove."""
     if now_ms - leader.handed_over_ms < state.config.election_timeout_ms:
         return

@@ -12,7 +12,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET, Voter
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
 class VoterChange(Struct, eq=False):
@@ -35,7 +35,7 @@ class VoterChange(Struct, eq=False):
     appending: bool = False  # AppendControl went out, Appended has not come
     offset: int = NO_OFFSET  # of its last record, -1 before it is appended
 
-    def answer(self, state: ReplicaState, error: ErrorCode, message: str | None = None) -> None:
+    def answer(self, state: QuorumState, error: ErrorCode, message: str | None = None) -> None:
         """Tell the asker, once."""
         if not self.answered:
             self.answered = True
@@ -43,7 +43,7 @@ class VoterChange(Struct, eq=False):
 
 
 def reply(
-    state: ReplicaState,
+    state: QuorumState,
     source: Source,
     answers: type[ChangeVoterResponse],
     error: ErrorCode,

@@ -12,10 +12,10 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
-def dismiss(state: ReplicaState, leader: Leader) -> None:
+def dismiss(state: QuorumState, leader: Leader) -> None:
     """Refuse what waits at this former leader. Local read barriers go on to the next leader."""
     if leader.change is not None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER

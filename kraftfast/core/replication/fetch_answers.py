@@ -9,16 +9,16 @@ from kraftfast.core.events import StreamAnswered
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import FetchResponse
 from kraftfast.core.replication.leader import Leader, Parked, Progress
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def push_all(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def push_all(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Push on every stream on which there is something new."""
     for progress in leader.streams:
         push(state, progress, now_ms)
 
 
-def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
+def push(state: QuorumState, progress: Progress, now_ms: int) -> None:
     """Push records, else a new high watermark, else a keep-alive after ``fetch_max_wait_ms``."""
     if progress.pushing or progress.blocked:
         return
@@ -46,7 +46,7 @@ def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
     )
 
 
-def on_stream_answered(state: ReplicaState, event: StreamAnswered, now_ms: int) -> None:
+def on_stream_answered(state: QuorumState, event: StreamAnswered, now_ms: int) -> None:
     """Record how far a pushed answer reached, and push what has come since.
 
     A full ring blocks the stream until the replica's next Fetch.
@@ -75,7 +75,7 @@ def on_stream_answered(state: ReplicaState, event: StreamAnswered, now_ms: int) 
         push(state, progress, now_ms)
 
 
-def push_due_ms(state: ReplicaState, leader: Leader) -> int:
+def push_due_ms(state: QuorumState, leader: Leader) -> int:
     """Return when the next keep-alive is pushed; all else is pushed when it comes."""
     due_ms = NEVER_MS
     for progress in leader.streams:
@@ -84,7 +84,7 @@ def push_due_ms(state: ReplicaState, leader: Leader) -> int:
     return due_ms
 
 
-def new_fetch_response(state: ReplicaState, stream: int) -> FetchResponse:
+def new_fetch_response(state: QuorumState, stream: int) -> FetchResponse:
     """Return the response to a Fetch that is not refused, without its records."""
     return FetchResponse(
         leader_id=state.leader_id,
@@ -95,12 +95,12 @@ def new_fetch_response(state: ReplicaState, stream: int) -> FetchResponse:
     )
 
 
-def is_readable(state: ReplicaState, replica_id: int, offset: int) -> bool:
+def is_readable(state: QuorumState, replica_id: int, offset: int) -> bool:
     """Return whether there are records at ``offset``: without an id only committed ones (I20)."""
     return offset < (state.high_watermark if replica_id < 0 else state.log.end_offset)
 
 
-def answer_fetch(state: ReplicaState, parked: Parked) -> None:
+def answer_fetch(state: QuorumState, parked: Parked) -> None:
     """Answer a Fetch now, with records if there are any."""
     readable = is_readable(state, parked.replica_id, parked.offset)
     without_id = parked.replica_id < 0
@@ -123,15 +123,15 @@ def park(leader: Leader, parked: Parked) -> None:
     """Keep a Fetch until there is something to answer. Voters go first: commits wait for them."""
     waiting = leader.parked
     place = len(waiting)
-    if parked.votes:
+    if parked.is_voter:
         place = 0
-        while place < len(waiting) and waiting[place].votes:
+        while place < len(waiting) and waiting[place].is_voter:
             place += 1
     waiting.insert(place, parked)
     leader.parked_deadline_ms = min(leader.parked_deadline_ms, parked.deadline_ms)
 
 
-def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: int = -1) -> None:
+def answer_parked(state: QuorumState, leader: Leader, committed: bool, now_ms: int = -1) -> None:
     """Answer the Fetches that waited for new records, a new high watermark, or too long."""
     if not leader.parked:
         return

@@ -17,12 +17,12 @@ from kraftfast.core.replication.flush_policy import flush_follower
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.roles import Role
 from kraftfast.core.snapshots.download import fetch_slice
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 UNATTACHED = Role.UNATTACHED  # looked up far faster than an enum's member
 
 
-def fetch_next(state: ReplicaState, now_ms: int) -> None:
+def fetch_next(state: QuorumState, now_ms: int) -> None:
     """Send the next Fetch, or open a stream, if it is time; flush first if that is needed."""
     follower = state.follower
     if follower is None and state.role is not UNATTACHED:
@@ -53,7 +53,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
     send_fetch(state, target, correlation, fetch_request(state, 0, False))
 
 
-def send_keep_alive(state: ReplicaState, now_ms: int) -> None:
+def send_keep_alive(state: QuorumState, now_ms: int) -> None:
     """Send a Fetch to show the leader that this replica is alive while it writes a snapshot.
 
     A leader resigns if no majority fetches, and the download would begin again under the next
@@ -65,7 +65,7 @@ def send_keep_alive(state: ReplicaState, now_ms: int) -> None:
         send_fetch(state, leader_id, correlation, fetch_request(state, 0, False))
 
 
-def choose_target(state: ReplicaState, now_ms: int) -> int | None:
+def choose_target(state: QuorumState, now_ms: int) -> int | None:
     """Return the leader; while it is unknown or silent, any bootstrap server, at random."""
     peers = state.peers
     leader_id = state.leader_id if state.follower is not None else None
@@ -83,7 +83,7 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
     return leader_id if leader_ready else None
 
 
-def bootstrap_ids(state: ReplicaState) -> list[int]:
+def bootstrap_ids(state: QuorumState) -> list[int]:
     """Return the ids to ask for the leader: bootstrap servers, and the voters as known here.
 
     Kafka asks bootstrap servers alone, and is stuck where none of them is still a voter
@@ -93,7 +93,7 @@ def bootstrap_ids(state: ReplicaState) -> list[int]:
     return [peer_id for peer_id in ids if peer_id != state.local.id]
 
 
-def fetch_due_ms(state: ReplicaState, current: Any) -> int:
+def fetch_due_ms(state: QuorumState, current: Any) -> int:
     """Return when ``fetch_next`` has something to do, as far as time decides it."""
     follower = state.follower
     if follower is not None and follower.download is not None:
@@ -115,7 +115,7 @@ def fetch_due_ms(state: ReplicaState, current: Any) -> int:
     return max(due_ms, state.fetch_at_ms)
 
 
-def open_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def open_stream(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Open a stream at the log's end, which must be on disk (D3). The leader validates that end."""
     follower.stream = state.next_stream
     state.next_stream += 1
@@ -123,12 +123,12 @@ def open_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     send_fetch(state, state.leader_id, 0, fetch_request(state, follower.stream, True))
 
 
-def update_stream(state: ReplicaState, follower: Follower) -> None:
+def update_stream(state: QuorumState, follower: Follower) -> None:
     """Send both cursors: what is on disk (acknowledged) and what was copied (flow control)."""
     send_fetch(state, state.leader_id, 0, fetch_request(state, follower.stream, False))
 
 
-def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest:
+def fetch_request(state: QuorumState, stream: int, opens: bool) -> FetchRequest:
     """Return a Fetch of the present epoch that acknowledges what is on disk."""
     log = state.log
     request = FetchRequest(
@@ -151,13 +151,13 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
     return request
 
 
-def send_fetch(state: ReplicaState, peer_id: int, correlation: int, request: FetchRequest) -> None:
+def send_fetch(state: QuorumState, peer_id: int, correlation: int, request: FetchRequest) -> None:
     """Send a Fetch; the node asserts that its offset is on disk (D3)."""
     after = None if request.in_memory else FlushedTo(request.fetch_offset)
     state.effects.append(Send(peer_id, correlation, request, after))
 
 
-def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) -> None:
+def retry_later(state: QuorumState, now_ms: int, peer_id: int | None = None) -> None:
     """Pause before the next Fetch, twice as long after each failure in a row (L7).
 
     ``peer_id``: the peer that failed. If it is the leader, another replica is asked next.
@@ -168,7 +168,7 @@ def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) ->
     state.fetch_at_ms = now_ms + min(pause_ms, state.config.fetch_max_wait_ms)
 
 
-def close_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def close_stream(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Ignore what still comes on the open stream; another is opened after a pause."""
     follower.stream = 0
     follower.stream_deadline_ms = NEVER_MS

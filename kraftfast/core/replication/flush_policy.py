@@ -10,13 +10,13 @@ from __future__ import annotations
 from kraftfast.core.config import FlushPolicy
 from kraftfast.core.effects import Flush
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 DEFERRED = FlushPolicy.DEFERRED  # looked up far faster than an enum's member
 PARALLEL = FlushPolicy.PARALLEL
 
 
-def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -> None:
+def flush_leader(state: QuorumState, leader: Leader, idle: bool, now_ms: int) -> None:
     """Start a flush of the leader's log if its policy says so.
 
     ``idle``: only the append just made waits for its commit. A large one counts as load all the
@@ -37,7 +37,7 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
         start_flush(state, idle or state.high_watermark >= log.flushed_end_offset)
 
 
-def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
+def is_due(state: QuorumState, leader: Leader, now_ms: int) -> bool:
     """Return whether a flush must start now though other records wait for their commit.
 
     Where no other disk is needed for a commit (a sole voter), it always must: ours comes first
@@ -55,14 +55,14 @@ def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
     return others > log.flushed_end_offset
 
 
-def flush_follower(state: ReplicaState) -> None:
+def flush_follower(state: QuorumState) -> None:
     """Flush what is not on disk: only that may be acknowledged (D3) and campaigned with (D21)."""
     log = state.log
     if not log.flushing and log.ackable_end_offset() < log.end_offset:
         start_flush(state, True)
 
 
-def start_flush(state: ReplicaState, may_inline: bool) -> None:
+def start_flush(state: QuorumState, may_inline: bool) -> None:
     """Flush all that was appended; inside the loop if it is small and nothing else waits."""
     log = state.log
     log.begin_flush()
@@ -70,7 +70,7 @@ def start_flush(state: ReplicaState, may_inline: bool) -> None:
     state.effects.append(Flush(log.end_offset, inline))
 
 
-def inline_bytes_max(state: ReplicaState) -> int:
+def inline_bytes_max(state: QuorumState) -> int:
     """Return the most bytes that a flush in the loop may cover; -1: none is made there.
 
     With durability=memory the core does not know how many it covers: the flusher thread makes it.

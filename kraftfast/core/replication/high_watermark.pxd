@@ -4,16 +4,16 @@ cimport cython
 
 from kraftfast.core.replication.leader cimport Leader, Progress
 from kraftfast.core.replication.fetch_answers cimport answer_parked, push_all
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
 cpdef bint acknowledge(
-    ReplicaState state, Leader leader, Progress progress, long long offset, bint in_memory
+    QuorumState state, Leader leader, Progress progress, long long offset, bint in_memory
 ) except -1
 
 
-cpdef bint acknowledge_self(ReplicaState state, Leader leader) except -1
+cpdef bint acknowledge_self(QuorumState state, Leader leader) except -1
 
 
 @cython.locals(offset=cython.longlong)
-cpdef maybe_update_high_watermark(ReplicaState state, Leader leader, long long now_ms)
+cpdef maybe_update_high_watermark(QuorumState state, Leader leader, long long now_ms)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from kraftfast.core.effects import AcknowledgedByAll, AdvanceHighWatermark
 from kraftfast.core.replication.fetch_answers import answer_parked, push_all
 from kraftfast.core.replication.leader import Leader, Progress
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
 def acknowledge(
-    state: ReplicaState, leader: Leader, progress: Progress, offset: int, in_memory: bool
+    state: QuorumState, leader: Leader, progress: Progress, offset: int, in_memory: bool
 ) -> bool:
     """Record what a replica has on disk (D3); return whether that may move the high watermark.
 
@@ -24,7 +24,7 @@ def acknowledge(
     return True
 
 
-def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
+def acknowledge_self(state: QuorumState, leader: Leader) -> bool:
     """Count the leader itself: only for what is on its own disk (D1, I12)."""
     if leader.slot < 0:
         return False
@@ -32,7 +32,7 @@ def acknowledge_self(state: ReplicaState, leader: Leader) -> bool:
     return True
 
 
-def maybe_update_high_watermark(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def maybe_update_high_watermark(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Move the high watermark to what a majority of the voters in force has on disk.
 
     Only past a record of the leader's own epoch (D6), and never back (I6). Parked Fetches are

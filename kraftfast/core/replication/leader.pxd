@@ -36,7 +36,7 @@ cdef class Parked:
     cdef public long long max_bytes
     cdef public long long deadline_ms
     cdef public bint tells_place
-    cdef public bint votes
+    cdef public bint is_voter
 
 
 cdef class Leader:

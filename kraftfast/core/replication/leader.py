@@ -128,7 +128,7 @@ class Parked:
     max_bytes: int
     deadline_ms: int  # answered then, even without records
     tells_place: bool  # the answer says where the leader is
-    votes: bool  # the replica is a voter: commits wait for it
+    is_voter: bool  # commits wait for it
 
 
 @dataclass(eq=False, repr=False)

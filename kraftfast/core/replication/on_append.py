@@ -11,11 +11,11 @@ from kraftfast.core.replication.fetch_answers import answer_parked, push_all
 from kraftfast.core.replication.flush_policy import flush_leader
 from kraftfast.core.replication.high_watermark import acknowledge_self, maybe_update_high_watermark
 from kraftfast.core.replication.leader import Leader
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 
-def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) -> None:
+def on_appends_queued(state: QuorumState, event: AppendsQueued, now_ms: int) -> None:
     """Have the queued batches appended as leader, within bounds (D14); else refuse them."""
     leader = state.leader
     if leader is None or state.shutting_down:
@@ -25,7 +25,7 @@ def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) ->
     request_drain(state, leader, now_ms)
 
 
-def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
+def on_appended(state: QuorumState, event: Appended, now_ms: int) -> None:
     """Answer and push to the followers first, then flush by the policy.
 
     Nothing is counted for the leader here: what is appended is not on disk (D1). Only
@@ -57,7 +57,7 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
     request_drain(state, leader, now_ms)
 
 
-def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
+def on_appended_late(state: QuorumState, event: Appended, now_ms: int) -> None:
     """Take records that the log appended as leader of an epoch whose leadership has ended.
 
     Any Fetch under way names the end before them, so it is given up.
@@ -78,7 +78,7 @@ def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
     state.poll_due = True
 
 
-def request_drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+def request_drain(state: QuorumState, leader: Leader, now_ms: int) -> None:
     """Have the node append what producers queued, within the bounds of D14."""
     log = state.log
     if not leader.appends_queued or leader.draining or state.shutting_down:

@@ -24,7 +24,7 @@ from kraftfast.core.replication.leader import Leader, Parked, Progress
 from kraftfast.core.replication.validation import Validity, validate
 from kraftfast.core.requests import top_level_error
 from kraftfast.core.responding import fetch_refusal
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_EPOCH, OffsetAndEpoch
 
@@ -32,7 +32,7 @@ NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 VALID, _, SNAPSHOT = Validity
 
 
-def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_fetch(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Answer it, park it, or push on its stream."""
     request = event.request
     if request.stream != 0 and not request.opens:
@@ -58,7 +58,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     on_valid_fetch(state, event, now_ms)
 
 
-def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
+def error_of_fetch(state: QuorumState, request: FetchRequest) -> ErrorCode:
     """Return the error of a Fetch that this replica must refuse, NONE if there is none.
 
     One that names neither an id nor an epoch is checked by its offset alone.
@@ -89,7 +89,7 @@ def error_of_fetch(state: ReplicaState, request: FetchRequest) -> ErrorCode:
     return NONE
 
 
-def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_valid_fetch(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Answer a Fetch that is not refused: by divergence, a snapshot's id, records, or later."""
     request = event.request
     leader: Any = state.leader  # None was refused: ``error_of_fetch``
@@ -155,7 +155,7 @@ def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch
 
 
 def record_directory(
-    state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
+    state: QuorumState, leader: Leader, request: FetchRequest, now_ms: int
 ) -> None:
     """Record an observer's directory from a Fetch that is refused for its older epoch (D19).
 
@@ -167,7 +167,7 @@ def record_directory(
 
 
 def record_contact(
-    state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
+    state: QuorumState, leader: Leader, request: FetchRequest, now_ms: int
 ) -> Progress | None:
     """Record that a replica is in contact; return its progress, None for one without an id."""
     if request.replica.id < 0:
@@ -181,7 +181,7 @@ def record_contact(
     return progress
 
 
-def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> None:
+def note_fetch(state: QuorumState, change: VoterChange, progress: Progress) -> None:
     """Let the addition of a voter go on that waits for a Fetch of this replica (D19)."""
     if change.probed and change.voter is not None and change.voter.key == progress.key:
         change.fetched = True
@@ -203,7 +203,7 @@ def may_have_lost_leader(leader: Leader, request: FetchRequest, progress: Progre
 
 
 def answer_or_park(
-    state: ReplicaState, leader: Leader, event: RequestReceived, tells_place: bool, now_ms: int
+    state: QuorumState, leader: Leader, event: RequestReceived, tells_place: bool, now_ms: int
 ) -> None:
     """Answer if there is something to say or the sender does not wait, else park (KIP-1166)."""
     request = event.request
@@ -227,7 +227,7 @@ def answer_or_park(
         park(leader, parked)
 
 
-def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
+def on_stream_update(state: QuorumState, request: FetchRequest, now_ms: int) -> None:
     """Move an open stream's acknowledgement and read cursor.
 
     A Fetch of another epoch or stream is dropped (D3). An impossible offset closes the stream.

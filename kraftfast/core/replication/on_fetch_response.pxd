@@ -6,22 +6,22 @@ from kraftfast.core.events cimport ResponseReceived
 from kraftfast.core.replication.fetching cimport fetch_next, update_stream
 from kraftfast.core.replication.follower cimport Follower
 from kraftfast.core.messages cimport FetchResponse
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
 @cython.locals(follower=Follower, response=FetchResponse)
-cpdef on_pushed(ReplicaState state, ResponseReceived event, long long now_ms)
+cpdef on_pushed(QuorumState state, ResponseReceived event, long long now_ms)
 
 
 @cython.locals(follower=Follower, response=FetchResponse)
-cpdef on_fetch_response(ReplicaState state, ResponseReceived event, long long now_ms)
+cpdef on_fetch_response(QuorumState state, ResponseReceived event, long long now_ms)
 
 
 @cython.locals(response=FetchResponse)
 cpdef accept(
-    ReplicaState state, Follower follower, ResponseReceived event, long long now_ms
+    QuorumState state, Follower follower, ResponseReceived event, long long now_ms
 )
 
 
 @cython.locals(offset=cython.longlong)
-cpdef learn_high_watermark(ReplicaState state, Follower follower)
+cpdef learn_high_watermark(QuorumState state, Follower follower)

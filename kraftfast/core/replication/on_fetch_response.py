@@ -14,7 +14,7 @@ from kraftfast.core.replication.fetching import (
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.snapshots.begin_download import begin_download
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.warning import warn_of_cut
 from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch
@@ -23,7 +23,7 @@ NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 PROCEED = Outcome.PROCEED
 
 
-def on_pushed(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_pushed(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Take an answer on a stream; drop one of a stream that is closed by now (D3)."""
     follower = state.follower
     response = event.response
@@ -48,7 +48,7 @@ def on_pushed(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None
         on_fetch_response(state, event, now_ms)
 
 
-def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_fetch_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Learn of epoch and leader first; records count only from the leader of this epoch."""
     response = event.response
     before = state.current
@@ -68,7 +68,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
         accept(state, follower, event, now_ms)
 
 
-def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now_ms: int) -> None:
+def accept(state: QuorumState, follower: Follower, event: ResponseReceived, now_ms: int) -> None:
     """Have the records of an answer written, or learn what is committed if it has none."""
     response = event.response
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
@@ -89,7 +89,7 @@ def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now
         fetch_next(state, now_ms)
 
 
-def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
+def learn_high_watermark(state: QuorumState, follower: Follower) -> None:
     """Advance the high watermark to the leader's, at most to the own end (D12), never back (I6)."""
     offset = min(follower.leader_high_watermark, state.log.end_offset)
     if offset > state.high_watermark:
@@ -101,7 +101,7 @@ def learn_high_watermark(state: ReplicaState, follower: Follower) -> None:
         state.doubt.refetched(state.log, follower.leader_high_watermark)
 
 
-def truncation_offset(state: ReplicaState, diverging: OffsetAndEpoch) -> int:
+def truncation_offset(state: QuorumState, diverging: OffsetAndEpoch) -> int:
     """Return where the own log diverges from the leader's (Kafka's ``truncateToEndOffset``)."""
     log = state.log
     if diverging.epoch == 0:
@@ -111,7 +111,7 @@ def truncation_offset(state: ReplicaState, diverging: OffsetAndEpoch) -> int:
 
 
 def on_diverging(
-    state: ReplicaState, follower: Follower, diverging: OffsetAndEpoch, now_ms: int
+    state: QuorumState, follower: Follower, diverging: OffsetAndEpoch, now_ms: int
 ) -> None:
     """Cut the own log to where it diverges from the leader's, never below what is committed (I7).
 
@@ -137,7 +137,7 @@ def on_diverging(
         retry_later(state, now_ms)
 
 
-def on_rejected(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def on_rejected(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Fetch again from the new end: some of the records failed a check or had no room (D20)."""
     if follower.stream:
         close_stream(state, follower, now_ms)

@@ -8,8 +8,8 @@ from kraftfast.core.replication.flush_policy cimport flush_follower
 from kraftfast.core.replication.follower cimport Follower
 from kraftfast.core.log_view cimport LogView
 from kraftfast.core.replication.on_fetch_response cimport learn_high_watermark
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
 @cython.locals(log=LogView, follower=Follower)
-cpdef on_fetched_written(ReplicaState state, FetchedWritten event, long long now_ms)
+cpdef on_fetched_written(QuorumState state, FetchedWritten event, long long now_ms)

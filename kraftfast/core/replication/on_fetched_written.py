@@ -7,10 +7,10 @@ from kraftfast.core.membership.on_controls import hold_for_voters, on_controls
 from kraftfast.core.replication.fetching import fetch_next, update_stream
 from kraftfast.core.replication.flush_policy import flush_follower, inline_bytes_max
 from kraftfast.core.replication.on_fetch_response import learn_high_watermark, on_rejected
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) -> None:
+def on_fetched_written(state: QuorumState, event: FetchedWritten, now_ms: int) -> None:
     """Flush, then acknowledge; on a stream send the read cursor before the flush ends."""
     assert state.writing, "only what WriteFetched asked for is written"
     state.writing = False

@@ -10,8 +10,8 @@ from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.replication.high_watermark cimport acknowledge_self
 from kraftfast.core.replication.on_append cimport request_drain
 from kraftfast.core.replication.high_watermark cimport maybe_update_high_watermark
-from kraftfast.core.state cimport ReplicaState
+from kraftfast.core.state cimport QuorumState
 
 
 @cython.locals(moved=bint, leader=Leader, follower=Follower)
-cpdef on_flushed(ReplicaState state, Flushed event, long long now_ms)
+cpdef on_flushed(QuorumState state, Flushed event, long long now_ms)

@@ -7,10 +7,10 @@ from kraftfast.core.replication.fetching import fetch_next, update_stream
 from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
 from kraftfast.core.replication.high_watermark import acknowledge_self, maybe_update_high_watermark
 from kraftfast.core.replication.on_append import request_drain
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def on_flushed(state: ReplicaState, event: Flushed, now_ms: int) -> None:
+def on_flushed(state: QuorumState, event: Flushed, now_ms: int) -> None:
     """Count a leader itself (D1), or acknowledge as a follower (D3).
 
     A flush that began before the log was cut counts for nothing (D2), but the next may begin.

@@ -7,5 +7,5 @@ answers, ``on_slice_written`` and ``on_snapshot_installed`` the rest.
 
 That a follower is too far behind is found by the leader: ``judge`` in ``replication/on_fetch.py``.
 Outside the core ``node/snapshots/replica_snapshots.py`` reads, writes and installs; the log begins
-again in ``log/log_start.pyx``.
+again in ``log/snapshots/log_start.pyx``.
 """

@@ -6,13 +6,13 @@ from kraftfast import limits
 from kraftfast.core.replication.fetching import fetch_next, retry_later
 from kraftfast.core.replication.follower import Follower
 from kraftfast.core.snapshots.download import Download
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.warning import warn_of_cut
 from kraftfast.types import OffsetAndEpoch
 
 
 def begin_download(
-    state: ReplicaState, follower: Follower, snapshot_id: OffsetAndEpoch, now_ms: int
+    state: QuorumState, follower: Follower, snapshot_id: OffsetAndEpoch, now_ms: int
 ) -> None:
     """Fetch the leader's snapshot: the leader's log begins beyond the end of this one.
 
@@ -37,13 +37,13 @@ def begin_download(
     fetch_next(state, now_ms)
 
 
-def drop_download(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def drop_download(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Drop the download; the Fetch after a pause makes the leader name a snapshot again."""
     follower.download = None
     retry_later(state, now_ms)
 
 
-def put_off(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+def put_off(state: QuorumState, follower: Follower, now_ms: int) -> None:
     """Begin no download for a while, twice as long each time, after one was refused here (L7).
 
     Else a replica with a full disk would fetch the same snapshot again and again.

@@ -16,7 +16,7 @@ from kraftfast.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftfast.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
 
 
 class Download(Struct, eq=False):
@@ -31,7 +31,7 @@ class Download(Struct, eq=False):
     busy: bool = False  # a slice is being written, or the whole put in place
 
 
-def fetch_slice(state: ReplicaState, download: Download, now_ms: int) -> None:
+def fetch_slice(state: QuorumState, download: Download, now_ms: int) -> None:
     """Ask the leader for the next slice of its snapshot; this does not acknowledge anything."""
     if download.busy or not state.peers.is_ready(state.leader_id, now_ms):
         return

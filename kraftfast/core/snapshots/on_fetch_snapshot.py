@@ -14,13 +14,13 @@ from kraftfast.core.replication.leader import Leader
 from kraftfast.core.requests import top_level_error
 from kraftfast.core.responding import snapshot_response
 from kraftfast.core.snapshots.leases import renew
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 
 
-def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+def on_fetch_snapshot(state: QuorumState, event: RequestReceived, now_ms: int) -> None:
     """Have a slice sent now, or once one of those under way has left this process."""
     request = event.request
     error = top_level_error(state, request)
@@ -45,7 +45,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
         state.effects.append(Reply(event.source, refusal))
 
 
-def error_of_fetch_snapshot(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
+def error_of_fetch_snapshot(state: QuorumState, request: FetchSnapshotRequest) -> ErrorCode:
     """Return the error of a request that this replica must refuse, NONE if there is none."""
     if not request.ours:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -65,7 +65,7 @@ def error_of_fetch_snapshot(state: ReplicaState, request: FetchSnapshotRequest) 
 
 
 def count_as_fetch(
-    state: ReplicaState, leader: Leader, request: FetchSnapshotRequest, now_ms: int
+    state: QuorumState, leader: Leader, request: FetchSnapshotRequest, now_ms: int
 ) -> None:
     """Count the request as a Fetch for check-quorum; it does not acknowledge anything."""
     progress = leader.find(request.replica)
@@ -73,7 +73,7 @@ def count_as_fetch(
         leader.update_check_quorum(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
 
 
-def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
+def answer_slice(state: QuorumState, event: RequestReceived) -> None:
     """Have a slice sent; ``SliceAnswered`` makes room for the next."""
     request = event.request
     state.slices_under_way += 1
@@ -88,7 +88,7 @@ def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
     )
 
 
-def on_slice_answered(state: ReplicaState, event: SliceAnswered, now_ms: int) -> None:
+def on_slice_answered(state: QuorumState, event: SliceAnswered, now_ms: int) -> None:
     """Send the next slice that waits, now that one has left; refuse what came too late."""
     assert state.slices_under_way > 0, "an answer that was not asked for"
     state.slices_under_way -= 1

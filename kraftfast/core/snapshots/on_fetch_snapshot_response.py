@@ -8,7 +8,7 @@ from kraftfast.core.replication.fetching import retry_later
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.snapshots.begin_download import drop_download
 from kraftfast.core.snapshots.download import Download, continues
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -19,7 +19,7 @@ _GONE = (
 )
 
 
-def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+def on_fetch_snapshot_response(state: QuorumState, event: ResponseReceived, now_ms: int) -> None:
     """Have a slice written, or act on the error that came instead.
 
     Kafka's leaders answer every refusal by UNKNOWN_SERVER_ERROR at the top (a null in it cannot be
@@ -52,7 +52,7 @@ def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now
         write_slice(state, follower.download, event)
 
 
-def write_slice(state: ReplicaState, download: Download, event: ResponseReceived) -> None:
+def write_slice(state: QuorumState, download: Download, event: ResponseReceived) -> None:
     """Have the slice written behind those before it."""
     response = event.response
     download.size = response.size

@@ -7,11 +7,11 @@ from kraftfast.core.events import RetentionDue
 from kraftfast.core.replication.fetch_answers import new_fetch_response
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.snapshots.leases import expire, leased_offset
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import remember_voting
 
 
-def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> None:
+def on_retention_due(state: QuorumState, event: RetentionDue, now_ms: int) -> None:
     """Let the log begin where a snapshot ends; a follower that reads below gets the latest one.
 
     A snapshot that is being fetched stays, and the log behind it.
@@ -34,7 +34,7 @@ def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> N
         refer_to_snapshot(state, state.leader)
 
 
-def refer_to_snapshot(state: ReplicaState, leader: Leader) -> None:
+def refer_to_snapshot(state: QuorumState, leader: Leader) -> None:
     """Send followers whose streams read below the log's start to the latest snapshot."""
     for progress in list(leader.streams):
         if progress.sent_end_offset < state.log.start_offset:

@@ -6,11 +6,11 @@ from kraftfast.core.effects import InstallSnapshot
 from kraftfast.core.events import SliceWritten
 from kraftfast.core.replication.fetching import fetch_next
 from kraftfast.core.snapshots.begin_download import drop_download, put_off
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import remember_voting
 
 
-def on_slice_written(state: ReplicaState, event: SliceWritten, now_ms: int) -> None:
+def on_slice_written(state: QuorumState, event: SliceWritten, now_ms: int) -> None:
     """Ask for the slice behind one that is written, or put the whole in place of the log."""
     follower = state.follower
     download = None if follower is None else follower.download

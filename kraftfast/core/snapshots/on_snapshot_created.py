@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.events import SnapshotCreated
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 from kraftfast.errors import InvalidOption
 from kraftfast.types import OffsetAndEpoch
 
 
-def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
+def may_create(state: QuorumState, snapshot_id: OffsetAndEpoch) -> bool:
     """Return whether a snapshot of the records below its offset is wanted; False: it is there
     already.
 
@@ -31,7 +31,7 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
     return True
 
 
-def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int) -> None:
+def on_snapshot_created(state: QuorumState, event: SnapshotCreated, now_ms: int) -> None:
     """Offer the snapshot to followers from now on: it is on disk under its name."""
     log = state.log
     snapshot_id = event.snapshot_id

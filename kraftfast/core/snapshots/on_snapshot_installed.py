@@ -7,10 +7,10 @@ from kraftfast.core.events import SnapshotInstalled
 from kraftfast.core.membership.on_controls import adopt
 from kraftfast.core.replication.fetching import retry_later
 from kraftfast.core.snapshots.begin_download import put_off
-from kraftfast.core.state import ReplicaState
+from kraftfast.core.state import QuorumState
 
 
-def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms: int) -> None:
+def on_snapshot_installed(state: QuorumState, event: SnapshotInstalled, now_ms: int) -> None:
     """Go on from the end of the installed snapshot, or as before if it could not be installed.
 
     It may come after the role that asked for it: the log is the same.

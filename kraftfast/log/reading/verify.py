@@ -41,7 +41,7 @@ from kraftfast.log.snapshots.snapshot_footer import producers_state
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
-from kraftfast.types import ZERO_UUID, QuorumState, uuid_text
+from kraftfast.types import ZERO_UUID, ElectionState, uuid_text
 
 if TYPE_CHECKING:
     from kraftfast.log.segment import Segment
@@ -103,7 +103,7 @@ class Verified:
     segments: list[Counts] = field(default_factory=list)
     epochs: epoch_checkpoint.EpochStarts | None = None
     """Of ``leader-epoch-checkpoint``, which agrees with the batches; None if there is none."""
-    state: QuorumState | None = None
+    state: ElectionState | None = None
     """Of ``quorum-state``, which can be that of this log; None if there is none."""
 
     @property
@@ -216,7 +216,7 @@ def _check_snapshots(
 
 def _check_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: int
-) -> QuorumState | None:
+) -> ElectionState | None:
     """Read last: a replica that runs may have gone on meanwhile, never its log before it (D5)."""
     path = os.path.join(directory.log_path, quorum_state.NAME)
     try:

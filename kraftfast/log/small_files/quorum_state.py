@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory
-from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, Uuid, uuid_from_text, uuid_text
+from kraftfast.types import ZERO_UUID, ElectionState, ReplicaKey, Uuid, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
 SEALED = b" "
@@ -27,7 +27,7 @@ WAY_ON = (
 
 
 def encode(
-    state: QuorumState,
+    state: ElectionState,
     kraft_version: int,
     voter_ids: Sequence[int],
     directory_id: Uuid = ZERO_UUID,
@@ -76,7 +76,7 @@ def seal(data: bytes) -> bytes:
     return line + b"\ncrc32 %08x\n" % zlib.crc32(line)
 
 
-def decode(data: bytes, path: str = NAME) -> QuorumState:
+def decode(data: bytes, path: str = NAME) -> ElectionState:
     """Return the stored state; ``voted`` has a zero directory id where version 0 recorded none.
 
     A line without the space and a newline is Kafka's own.
@@ -108,7 +108,7 @@ def decode(data: bytes, path: str = NAME) -> QuorumState:
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
     voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
-    return QuorumState(epoch, leader_id, voted, *marks)
+    return ElectionState(epoch, leader_id, voted, *marks)
 
 
 def _parse(line: bytes) -> Any:

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.small_files.quorum_state import WAY_ON
-from kraftfast.types import OffsetAndEpoch, QuorumState
+from kraftfast.types import ElectionState, OffsetAndEpoch
 
 
 def check_quorum_state(
-    state: QuorumState | None,
+    state: ElectionState | None,
     path: str,
     places: Iterable[tuple[int, int] | None],
     local_id: int = -1,

@@ -1,4 +1,6 @@
-"""Writing a snapshot: Kafka's format, so that Kafka loads what we write (KIP-630, KIP-853).
+"""Writing a snapshot that is made here, in Kafka's format: Kafka loads it (KIP-630, KIP-853).
+
+What is fetched is written by ``snapshot_files.begin_part`` and ``node/snapshots``.
 
 The first batch is a control batch: SnapshotHeader, and from ``kraft.version`` 1 on KRaftVersion and
 KRaftVoters as of the last record that the snapshot replaces. Data batches follow, then a control

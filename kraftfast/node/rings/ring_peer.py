@@ -14,7 +14,7 @@ from kraftfast.core import messages as core
 from kraftfast.errors import CorruptLog, MalformedFrame, UnsupportedVersion
 from kraftfast.link.ring_link import RingLink
 from kraftfast.log.reading.served import Served
-from kraftfast.node.damage import locate
+from kraftfast.node.fetch_records import records_for
 from kraftfast.node.rings.ring_fetch import (
     KIND_ANSWER,
     KIND_FETCH,
@@ -94,7 +94,7 @@ class RingRequest:
         """Answer a Fetch outside streams, with the bytes themselves."""
         records = None
         bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
-        found = locate(self.peer.node, self.peer.served, effect, bound)
+        found = records_for(self.peer.node, self.peer.served, effect, bound)
         if found is not None:
             segment, position, length = found
             records = segment.file.view(position, position + length)

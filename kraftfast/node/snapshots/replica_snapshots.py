@@ -23,10 +23,12 @@ from kraftfast.errors import (
     StorageError,
     UnsupportedVersion,
 )
-from kraftfast.log import log_start  # type: ignore[attr-defined]
 from kraftfast.log.idempotence.producer_records import from_tags, to_tags
 from kraftfast.log.idempotence.producer_state import check_producer_state
-from kraftfast.log.snapshots import snapshot_files
+from kraftfast.log.snapshots import (  # type: ignore[attr-defined]
+    log_start,
+    snapshot_files,
+)
 from kraftfast.log.snapshots.snapshot_files import (
     BOOTSTRAP,
     delete_snapshots,

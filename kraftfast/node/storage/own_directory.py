@@ -18,7 +18,7 @@ from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.storage.voter_records import voter_history
-from kraftfast.types import OffsetAndEpoch, QuorumState, Uuid
+from kraftfast.types import ElectionState, OffsetAndEpoch, Uuid
 
 if TYPE_CHECKING:
     from kraftfast.node.node import Node
@@ -66,14 +66,14 @@ def state_to_write(
 ) -> bytes:
     """Return the content of ``quorum-state`` that an effect of the core asks for."""
     marks = effect.superseded, effect.was_voter
-    state = QuorumState(effect.epoch, effect.leader_id, effect.voted, *marks)
+    state = ElectionState(effect.epoch, effect.leader_id, effect.voted, *marks)
     line = quorum_state.encode(state, effect.kraft_version, voter_ids, directory_id)
     return quorum_state.seal(line)
 
 
 def stored_state(
     disk: Disk, directory: ReplicaDirectory, opened: Recovered, floor: OffsetAndEpoch
-) -> QuorumState | None:
+) -> ElectionState | None:
     """Return the epoch, leader and vote of ``quorum-state``; None if there is none yet.
 
     ``floor``: of what is committed. Raises CorruptLog if the file cannot be that of this log (D5).
@@ -88,7 +88,7 @@ def stored_state(
     return stored
 
 
-def core_of(node: Node, stored: QuorumState | None) -> Replica:
+def core_of(node: Node, stored: ElectionState | None) -> Replica:
     """Return the core of a replica whose log is open; it goes on from what was ``stored``."""
     log, recovered = node.log, node.recovered
     return Replica(

@@ -25,7 +25,7 @@ from kraftfast.log.small_files.marks import PHANTOM_TAIL
 from kraftfast.node.control_records import batch_of
 from kraftfast.node.ports import Preparer
 from kraftfast.node.storage.stored_replica import StoredReplica
-from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, QuorumState, Voter, VoterSet
+from kraftfast.types import ElectionState, Endpoint, KRaftVersion, KRaftVoters, Voter, VoterSet
 
 EPOCH_STEP = 1000
 """How far ahead of every epoch in its directory it goes on: the others may have elected since."""
@@ -120,14 +120,14 @@ def _refuse_used(
     state = stored.state
     if stored.state_fault is None:
         there = disk.exists(path)  # where it never ran there is none
-        state = quorum_state.decode(disk.read_file(path), path) if there else QuorumState()
+        state = quorum_state.decode(disk.read_file(path), path) if there else ElectionState()
     if (*end, state) != (stored.end_offset, stored.last_epoch, stored.state):
         raise DirectoryInUse(f"{stored.path} was used since this was shown: run it again")
 
 
 def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: VoterSet) -> None:
     """Begin an epoch without a vote."""
-    data = quorum_state.encode(QuorumState(epoch), 1, voters.ids, directory.meta.directory_id)
+    data = quorum_state.encode(ElectionState(epoch), 1, voters.ids, directory.meta.directory_id)
     disk.replace_file(os.path.join(directory.log_path, quorum_state.NAME), quorum_state.seal(data))
 
 

@@ -17,7 +17,7 @@ from kraftfast.log.small_files.directory import LogOptions, MetaProperties, Repl
 from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.storage.voter_records import controls_of, history_of
-from kraftfast.types import OffsetAndEpoch, QuorumState
+from kraftfast.types import ElectionState, OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StoredReplica:
     path: str
     meta: MetaProperties
     options: LogOptions
-    state: QuorumState
+    state: ElectionState
     """Epoch 0 without a vote where ``state_fault`` says that there is no such file."""
     state_fault: StorageError | None
     """Why no start would believe ``quorum-state``."""
@@ -89,7 +89,7 @@ def stored_replica(path: str, disk: Disk = DISK) -> StoredReplica:
 
 def _quorum_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: tuple[int, int]
-) -> tuple[QuorumState, StorageError | None, tuple[int, ...] | None]:
+) -> tuple[ElectionState, StorageError | None, tuple[int, ...] | None]:
     """Return what the file says, what is wrong with it, and the voters that it names.
 
     Raises ForeignDirectory if it is another replica's.
@@ -103,10 +103,10 @@ def _quorum_state(
     except FileNotFoundError:
         pass
     except StorageError as error:
-        return QuorumState(), error, ids
+        return ElectionState(), error, ids
     else:  # before any other fault: no vote of another replica may be reset here
         quorum_state.check_owner(data, path, directory.meta.directory_id)
-    state = found or QuorumState()
+    state = found or ElectionState()
     try:
         check_quorum_state(found, path, (end, *recovery.places()), directory.meta.node_id)
     except StorageError as error:

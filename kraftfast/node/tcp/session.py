@@ -16,8 +16,8 @@ from kraftfast.core.messages import FetchResponse, VoteRequest
 from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.log.reading.served import Served
-from kraftfast.node.damage import locate
 from kraftfast.node.failures import is_final
+from kraftfast.node.fetch_records import records_for
 from kraftfast.node.translation import translate
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
@@ -107,7 +107,7 @@ class SessionRequest:
         records = None
         if self.session is None:
             return
-        found = locate(self.session.door.node, self.session.served, effect, effect.max_bytes)
+        found = records_for(self.session.door.node, self.session.served, effect, effect.max_bytes)
         if found is not None:
             segment, position, length = found
             records = bytes(segment.file.view(position, position + length))

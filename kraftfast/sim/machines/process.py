@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.workers import WorkerProcess
     from kraftfast.sim.oracles.answers import Answers
-    from kraftfast.types import QuorumState
+    from kraftfast.types import ElectionState
 
 REQUEST_US_MAX = 5_000_000
 """A request to a slow disk: shorter than what a healed world has to catch up in (L6)."""
@@ -57,7 +57,7 @@ class Process(Node):
     blocked: bool  # the loop waits for its disk; flusher and threads go on
     closed: bool  # it has ended in order
     asleep: bool  # the loop waits for something to do
-    persisted: QuorumState | None  # what quorum-state holds
+    persisted: ElectionState | None  # what quorum-state holds
     steps: int  # of the core
     steps_in_a_row: int  # since the world last called
     away_us: int  # when it last took up what had waited for it, the world's time

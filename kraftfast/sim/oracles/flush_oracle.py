@@ -9,7 +9,7 @@ from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
     from kraftfast.core.replication.leader import Leader
-    from kraftfast.core.state import ReplicaState
+    from kraftfast.core.state import QuorumState
     from kraftfast.sim.machines.process import Process
 
 
@@ -86,7 +86,7 @@ class FlushOracle:
             f"D13: {process.id} resigns though others fetch, and its flush has run for {age_ms} ms",
         )
 
-    def _has_successor(self, state: ReplicaState, leader: Leader) -> bool:
+    def _has_successor(self, state: QuorumState, leader: Leader) -> bool:
         """Return whether a reassignment takes a leader's place, and a voter that stays has all."""
         latest = state.history.latest
         if latest is None or latest.target is None or state.local.id in latest.target:

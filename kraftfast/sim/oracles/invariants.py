@@ -33,7 +33,7 @@ from kraftfast.sim.oracles.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.oracles.vote_oracle import VoteOracle, is_same_vote
 from kraftfast.sim.oracles.voter_oracle import VoterOracle
 from kraftfast.sim.require import Violation, require
-from kraftfast.types import QuorumState, ReplicaKey
+from kraftfast.types import ElectionState, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
@@ -288,7 +288,7 @@ class Oracle:
 
     # --- promises ---------------------------------------------------------------------------------
 
-    def stable_promise(self, machine: Machine) -> QuorumState | None:
+    def stable_promise(self, machine: Machine) -> ElectionState | None:
         """Return what quorum-state says on the disk."""
         path = f"{self.world.log_path(machine)}/{quorum_state.NAME}"
         file = machine.disk.stable_file(path)
@@ -379,7 +379,7 @@ class Oracle:
             self.leaders.get(epoch) is process,
             f"I13: {process.id} appends in epoch {epoch}, which it does not lead",
         )
-        stable = self.stable_promise(process.machine) or QuorumState(-1)
+        stable = self.stable_promise(process.machine) or ElectionState(-1)
         leads = stable.epoch > epoch or (stable.epoch == epoch and stable.leader_id == process.id)
         require(leads, f"D5: {process.id} appends in {epoch}, and its disk says {stable}")
 
@@ -496,5 +496,5 @@ class Oracle:
 
 
 @lru_cache(maxsize=1024)
-def _decode(data: bytes) -> QuorumState:
+def _decode(data: bytes) -> ElectionState:
     return quorum_state.decode(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraftfast.types import OffsetAndEpoch, QuorumState
+from kraftfast.types import ElectionState, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
@@ -46,7 +46,7 @@ class Shadow:
     installing: OffsetAndEpoch | None  # a snapshot that takes the log's place just now
     in_snapshot: int  # the process ended, and all below is in a snapshot on its disk
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
-    promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
+    promised: ElectionState | None  # what quorum-state was last seen to hold (I9)
     lost: tuple[int, int] | None  # last epoch and end of what damage took from its disk (D10)
     base_end: int  # where the log started when the process did, or a snapshot fetched since
     base: list[tuple[int, KRaftVersion | KRaftVoters]]  # the voters there

@@ -174,7 +174,7 @@ OnPreVote(v, c) ==
     /\ UNCHANGED <<persistent, role, unanimous, asks, storage, stream, told, known, faults,
                    history>>
 
-(* core/elections/campaigning.py, stand_down. *)
+(* core/elections/campaigning.py, give_up_campaign. *)
 OnStandDown(c) ==
     /\ With("standing down")
     /\ role[c] = "Prospective"
