@@ -154,16 +154,16 @@ def test_memory_counts_what_is_appended() -> None:
 # covers: testFetchRequestTruncateToLogStart
 def test_validation_with_snapshots() -> None:
     log = LogView(EpochTrail([(2, 10), (4, 15)]), 10, 20, 20, False, 0)
-    earliest, latest = OffsetAndEpoch(10, 1), OffsetAndEpoch(14, 2)
+    earliest = OffsetAndEpoch(10, 1)  # which is named, not a later one
 
     def judge(offset: int, epoch: int) -> tuple[Validity, object]:
-        return validate(log, offset, epoch, earliest, latest)
+        return validate(log, offset, epoch, earliest)
 
-    assert judge(9, 1) == (Validity.SNAPSHOT, latest), "below the log's start"
-    assert judge(0, 0) == (Validity.SNAPSHOT, latest), "offset 0 of a log that starts later"
-    assert judge(10, 2) == (Validity.SNAPSHOT, latest), "at the start, of another epoch"
+    assert judge(9, 1) == (Validity.SNAPSHOT, earliest), "below the log's start"
+    assert judge(0, 0) == (Validity.SNAPSHOT, earliest), "offset 0 of a log that starts later"
+    assert judge(10, 2) == (Validity.SNAPSHOT, earliest), "at the start, of another epoch"
     assert judge(10, 1) == (Validity.VALID, None), "at the start, as the snapshot ends"
-    assert judge(12, 0) == (Validity.SNAPSHOT, latest), "an epoch older than the snapshot"
+    assert judge(12, 0) == (Validity.SNAPSHOT, earliest), "an epoch older than the snapshot"
     assert judge(13, 2) == (Validity.VALID, None)
     assert judge(16, 2) == (Validity.DIVERGING, OffsetAndEpoch(15, 2))
     assert judge(16, 3) == (Validity.DIVERGING, OffsetAndEpoch(15, 2))
@@ -171,10 +171,9 @@ def test_validation_with_snapshots() -> None:
     assert judge(21, 4) == (Validity.DIVERGING, OffsetAndEpoch(20, 4))
     assert judge(18, 9) == (Validity.DIVERGING, OffsetAndEpoch(20, 4))
     later = LogView(EpochTrail([(3, 10)]), 10, 15, 15, False, 0)
-    assert validate(later, 14, 2, earliest, earliest) == (Validity.DIVERGING, earliest)
+    assert validate(later, 14, 2, earliest) == (Validity.DIVERGING, earliest)
     whole = LogView(EpochTrail([(2, 0), (4, 3)]), 0, 6, 6, False, 0)
-    snapshot = OffsetAndEpoch(3, 2)
-    assert validate(whole, 4, 3, snapshot, snapshot) == (Validity.DIVERGING, snapshot)
+    assert validate(whole, 4, 3) == (Validity.DIVERGING, OffsetAndEpoch(3, 2))
 
 
 def test_offset_zero_is_valid_whatever_the_epoch() -> None:

@@ -143,15 +143,9 @@ def on_valid_fetch(state: QuorumState, event: RequestReceived, now_ms: int) -> N
 
 
 def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
-    """Validate the end of the sender's log; an empty log begins with the latest snapshot."""
-    snapshots = log.snapshots
-    if not snapshots:
-        return validate(log, request.fetch_offset, request.last_fetched_epoch)
-    if request.fetch_offset == 0:
-        return SNAPSHOT, snapshots[-1]
-    return validate(
-        log, request.fetch_offset, request.last_fetched_epoch, snapshots[0], snapshots[-1]
-    )
+    """Validate the end of the sender's log; what this log has is fetched from it, not a snapshot."""
+    earliest = log.snapshots[0] if log.start_offset > 0 else None
+    return validate(log, request.fetch_offset, request.last_fetched_epoch, earliest)
 
 
 def record_directory(

@@ -21,12 +21,13 @@ def validate(
     offset: int,
     epoch: int,
     earliest_snapshot: OffsetAndEpoch | None = None,
-    latest_snapshot: OffsetAndEpoch | None = None,
 ) -> tuple[Validity, OffsetAndEpoch | None]:
     """Judge "my log ends at ``offset`` and its last record is of ``epoch``".
 
-    Kafka's ``ReplicatedLog.validateOffsetAndEpoch``. The second value is where the logs diverge, or
-    the id of the latest snapshot.
+    Kafka's ``ReplicatedLog.validateOffsetAndEpoch``, but for the snapshot. ``earliest_snapshot``:
+    where this log begins, None if that is at 0. The second value is where the logs diverge, or that
+    snapshot: Kafka names the latest one, for nobody reads its log but the state machine. Here a
+    replica that got the latest one would be without records that its leader still keeps (I17).
     """
     if log.start_offset == 0 and offset == 0:
         return Validity.VALID, None
@@ -35,7 +36,7 @@ def validate(
         or (offset == log.start_offset and epoch != earliest_snapshot.epoch)
         or epoch < earliest_snapshot.epoch
     ):
-        return Validity.SNAPSHOT, latest_snapshot
+        return Validity.SNAPSHOT, earliest_snapshot
     end = log.trail.end_offset_for(epoch, log.end_offset)
     if earliest_snapshot is not None and end == (earliest_snapshot.offset, epoch):
         end = earliest_snapshot

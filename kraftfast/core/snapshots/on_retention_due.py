@@ -12,7 +12,7 @@ from kraftfast.core.transitions import remember_voting
 
 
 def on_retention_due(state: QuorumState, event: RetentionDue, now_ms: int) -> None:
-    """Let the log begin where a snapshot ends; a follower that reads below gets the latest one.
+    """Let the log begin where a snapshot ends; a follower that reads below gets that one.
 
     A snapshot that is being fetched stays, and the log behind it.
     """
@@ -35,10 +35,10 @@ def on_retention_due(state: QuorumState, event: RetentionDue, now_ms: int) -> No
 
 
 def refer_to_snapshot(state: QuorumState, leader: Leader) -> None:
-    """Send followers whose streams read below the log's start to the latest snapshot."""
+    """Send followers whose streams read below the log's start to the snapshot that ends there."""
     for progress in list(leader.streams):
         if progress.sent_end_offset < state.log.start_offset:
             response = new_fetch_response(state, progress.stream)
-            response.snapshot_id = state.log.snapshots[-1]
+            response.snapshot_id = state.log.snapshots[0]
             state.effects.append(Reply(progress.source, response))
             leader.close_stream(progress)
