@@ -14,12 +14,11 @@ import struct
 
 from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
+from kraftfast.log import boot
 from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
 TMP_SUFFIX = ".tmp"
-KERNEL_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-NEEDS_BOOT_ID = "durability=memory needs it, to know a power cut from the end of a process"
 FLOCK = struct.Struct("@hhqqi4x")
 """``struct flock``: type, whence, start, length, pid."""
 
@@ -225,18 +224,8 @@ class Disk:
         return self.secret(2**62)
 
     def boot_id(self, path: str) -> str:
-        """Return an id that each boot of the host of ``path`` changes: no page cache outlives one.
-
-        Raises StorageError.
-        """
-        try:
-            with open(KERNEL_BOOT_ID) as file:
-                boot_id = file.read().strip()
-        except OSError as error:
-            raise StorageError(f"{KERNEL_BOOT_ID}: {error.strerror}; {NEEDS_BOOT_ID}") from None
-        if not boot_id:
-            raise StorageError(f"{KERNEL_BOOT_ID} is empty; {NEEDS_BOOT_ID}")
-        return boot_id
+        """Return an id that each boot of the host of ``path`` changes. Raises StorageError."""
+        return boot.kernel_boot_id()
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.at(path))
@@ -422,8 +411,15 @@ class Disk:
         return status.st_ino, status.st_size
 
     def file_bytes(self, path: str) -> int:
+        return self._status(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """Return when a file was last written, in ms since 1970. Raises StorageError."""
+        return self._status(path).st_mtime_ns // 1_000_000
+
+    def _status(self, path: str) -> os.stat_result:
         try:
-            return os.stat(self.at(path)).st_size
+            return os.stat(self.at(path))
         except OSError as error:
             raise storage_error("cannot stat", path, error) from None
 

@@ -36,6 +36,7 @@ cdef class Log:
     cdef list flush_segments              # [(segment, position, end offset, epoch, voucher)]
     cdef readonly object space_error      # the DiskFull that keeps a new epoch waiting, or None
     cdef int64_t now_ms                   # when the log was tended last
+    cdef int64_t active_since_ms          # when the active segment became that, by the same clock
     cdef int64_t retry_ms                 # no new epoch before, after a full disk
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches

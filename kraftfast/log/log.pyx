@@ -26,6 +26,8 @@ CLOSE_WAIT_S = 0.5  # a close waits that long for processes that still map the l
 
 cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
+    AGED_BYTES_MIN = 1 << 20  # a segment that rolls by the age of its records has as many bytes,
+    AGED_MS_MIN = 3600 * 1000  # or took records for so long
 
 
 def install_guard():
@@ -86,9 +88,13 @@ cdef class Log:
             full = (active.position + size > self.segment_bytes
                     or active.position + size > active.capacity
                     or self.end_offset - active.base_offset > RELATIVE_OFFSET_ROLL)
+            # By record times, as in Kafka; but times that lie far apart must not make a segment of
+            # each record: every replica would run out of descriptors.
             old = (self.segment_ms > 0 and active.first_timestamp >= 0
                    and timestamp > active.first_timestamp
-                   and timestamp - active.first_timestamp > self.segment_ms)
+                   and timestamp - active.first_timestamp > self.segment_ms
+                   and (active.position >= AGED_BYTES_MIN
+                        or self.now_ms - self.active_since_ms >= min(self.segment_ms, AGED_MS_MIN)))
             if full or old:
                 if self.roll():
                     active = self.active
@@ -302,6 +308,7 @@ cdef class Log:
 
     cdef int go_on_in(self, Segment segment) except -1:
         self.active, self.staged.map = segment, NULL  # the stage may hold bytes that were cut
+        self.active_since_ms = self.now_ms
         return 0
 
     def tend(self, int64_t now_ms) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
-from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, StorageError
+from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
@@ -205,7 +205,7 @@ def test_a_trim_that_cannot_be_written(
     else:
         kept.tend(0)
         monkeypatch.undo()
-        assert node.events == [] and list(tmp_path.iterdir()) == []
+        assert node.events == [] and snapshot_ids(Disk(), str(tmp_path)) == []
         kept.tend(2000)
         assert node.events[-1] == ev.RetentionDue(OffsetAndEpoch(30, 20))
 
@@ -304,16 +304,30 @@ def test_one_that_came_too_late_is_removed(tmp_path: Path) -> None:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def segment(base: int, end: int, position: int, stamp: int) -> Any:
+def segment(base: int, end: int, position: int, stamp: int, path: Path) -> Any:
+    path.write_bytes(b"")
     return SimpleNamespace(
-        base_offset=base, end_offset=end, position=position, max_timestamp=stamp, last_epoch=base
+        base_offset=base,
+        end_offset=end,
+        position=position,
+        max_timestamp=stamp,
+        last_epoch=base,
+        file=SimpleNamespace(path=str(path)),
     )
+
+
+def written(path: Path | str, age_ms: int) -> None:
+    """Have a file be written that long ago."""
+    at = time.time() - age_ms / 1000
+    os.utime(path, (at, at))
 
 
 def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retention]:
     node: Any = FakeNode(tmp_path)
-    segments = [segment(0, 10, 100, 1), segment(10, 20, 100, 2), segment(20, 30, 100, 3)]
-    segments.append(segment(30, 35, 50, 4))
+    ends = [(0, 10, 100, 1), (10, 20, 100, 2), (20, 30, 100, 3), (30, 35, 50, 4)]
+    segments = [segment(*each, tmp_path / str(each[0])) for each in ends]
+    for each in segments:
+        written(each.file.path, 1 << 30)
     node.log = SimpleNamespace(
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
@@ -373,6 +387,7 @@ def test_a_log_that_outgrew_its_limit_needs_no_new_snapshot(
     node.log.nursery.segment_bytes = 100
     node.core.may_create_snapshot = lambda _id: False
     node.core.snapshots = (OffsetAndEpoch(5, 0), OffsetAndEpoch(10, 0))
+    made(tmp_path, OffsetAndEpoch(10, 0), trim=True)
     kept.tend(0)
     assert node.events == ([ev.RetentionDue(OffsetAndEpoch(10, 0), True)] if due else [])
 
@@ -382,6 +397,7 @@ def test_a_full_disk_needs_no_new_snapshot(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False, retention_bytes=150)
     node.core.may_create_snapshot = lambda _id: False
     node.core.snapshots = (OffsetAndEpoch(5, 0), OffsetAndEpoch(10, 0))
+    made(tmp_path, OffsetAndEpoch(10, 0), trim=True)
     node.log.nursery.error = DiskFull("no space left")
     kept.tend(0)
     assert node.events == [ev.RetentionDue(OffsetAndEpoch(10, 0), True)]
@@ -397,7 +413,7 @@ def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
     count = len(node.events)
     kept.tend(500)
     assert len(node.events) == count, "it looks once a second"
-    node.log.active = segment(35, 35, 0, -1)
+    node.log.active = segment(35, 35, 0, -1, tmp_path / "35")
     kept.tend(501)
     assert len(node.events) > count, "or when a segment was begun"
 
@@ -409,7 +425,9 @@ def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
         ((None, 4000, 10, 0), 20),
         ((None, 10, 5000, 0), None),
         ((5000, None, 10, 0), 10),
-        ((5000, None, None, None), 10),
+        ((5000, None, None, None), 30),  # as old as their files
+        ((-5000, None, None, 10), None),  # a time of the future counts for nothing
+        ((-5000, 5000, 10, 0), 20),
     ],
 )
 def test_records_without_a_time_are_not_older_than_those_behind_them(
@@ -425,12 +443,72 @@ def test_records_without_a_time_are_not_older_than_those_behind_them(
     assert due == ([] if start is None else [OffsetAndEpoch(start, start - 10)])
 
 
+@pytest.mark.parametrize("makes", [False, True])
+def test_old_records_that_are_stored_now_are_kept(tmp_path: Path, makes: bool) -> None:
+    """A producer that sent those of last month lost them within a second, acknowledged."""
+    node, kept = retention(tmp_path, makes, retention_bytes=-1, retention_ms=60_000)
+    ids = (OffsetAndEpoch(10, 0), OffsetAndEpoch(20, 10)) if makes else ()
+    node.core.snapshots = ids
+    for each in ids:
+        made(tmp_path, each, 1)
+    for each in node.log.segments:
+        written(each.file.path, 0)
+    kept.tend(0)
+    assert node.events == []
+    for path in (
+        *(each.file.path for each in node.log.segments),
+        *(snapshot_path(str(tmp_path), id) for id in ids),
+    ):
+        written(path, 61_000)
+    kept.tend(2000)
+    assert [type(each) for each in node.events][-1:] == [ev.RetentionDue]
+
+
+def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
+    node, _ = retention(tmp_path, False, retention_ms=60_000)
+    config = SimpleNamespace(retention_bytes=-1, retention_ms=60_000)
+    now = [time.time_ns() // 1_000_000]
+    kept = Retention(Snapshots(node), config, False, lambda: now[0])  # type: ignore[arg-type]
+    for each in node.log.segments:
+        written(each.file.path, 0)
+    now[0] += 8 * 24 * 3600 * 1000
+    kept.tend(0)
+    assert node.events == []
+
+
+def test_the_state_of_a_machine_is_not_trimmed(tmp_path: Path) -> None:
+    """It was gone on all replicas after one start without the machine, and with a limit."""
+    made(tmp_path, OffsetAndEpoch(10, 0), 5)
+    with pytest.raises(InvalidOption, match="ends at 10, holds the state of a state machine"):
+        retention(tmp_path, False, retention_bytes=0)
+    retention(tmp_path, False)  # without a limit nothing is deleted
+    retention(tmp_path, True)
+
+
+def test_a_state_that_a_leader_sent_is_not_trimmed(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False, retention_bytes=0)
+    made(tmp_path, OffsetAndEpoch(10, 0), 5)
+    node.core.snapshots = (OffsetAndEpoch(10, 0),)
+    for now_ms in (0, 2000):
+        kept.tend(now_ms)
+    assert node.events == [] and [each.split()[0] for each in node.lines] == ["retention_waits"]
+
+
+def test_nothing_goes_while_the_newest_snapshot_cannot_be_read(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False, retention_bytes=0)
+    node.core.snapshots = (OffsetAndEpoch(10, 0),)
+    for now_ms in (0, 2000):
+        kept.tend(now_ms)
+    assert node.events == [] and "cannot be read" in node.lines[0] and len(node.lines) == 1
+
+
 def test_one_that_an_earlier_run_left_is_not_made_again(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False, retention_bytes=0)
+    made(tmp_path, OffsetAndEpoch(30, 20), trim=True)
     node.core.snapshots = (OffsetAndEpoch(30, 20),)
     kept.tend(0)
     assert node.events == [ev.RetentionDue(OffsetAndEpoch(30, 20))]
-    assert snapshot_ids(Disk(), str(tmp_path)) == []
+    assert snapshot_ids(Disk(), str(tmp_path)) == [OffsetAndEpoch(30, 20)]
 
 
 def test_nothing_goes_without_a_limit(tmp_path: Path) -> None:
@@ -449,6 +527,7 @@ def test_with_a_machine_it_is_kafkas_rule(tmp_path: Path, limits: dict[str, int]
     node, kept = retention(tmp_path, True, **{"retention_bytes": -1, "retention_ms": -1} | limits)
     for each in ids:
         made(tmp_path, each, now - 5000)
+        written(snapshot_path(str(tmp_path), each), 5000)
     node.core.snapshots = ids[1:]
     kept.tend(0)
     assert node.events == []
@@ -472,7 +551,7 @@ def test_with_a_machine_it_is_kafkas_rule(tmp_path: Path, limits: dict[str, int]
         ((5000, 10), True),
         ((None, 5000), True),
         ((None, 10), False),
-        ((None, None), False),
+        ((None, None), True),  # as old as its file
         ((None, None, 5000), True),
     ],
 )
@@ -485,6 +564,7 @@ def test_a_snapshot_without_a_time_is_not_older_than_those_behind_it(
     ids = tuple(OffsetAndEpoch(10 * number, number) for number in range(1, len(ages) + 1))
     for each, age in zip(ids, ages):
         made(tmp_path, each, 0 if age is None else now - age)
+        written(snapshot_path(str(tmp_path), each), 1 << 30)
     node.core.snapshots = ids
     kept.tend(0)
     assert node.events == ([ev.RetentionDue(ids[1])] if due else [])

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kraftfast.errors import DiskFull, StorageError
-from kraftfast.log import activation, disk
+from kraftfast.log import activation, boot
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.at_rest import find_log, looked_at, trim_log
 from kraftfast.log.recovery import Settings, open_log
@@ -177,7 +177,7 @@ def test_a_host_that_tells_no_boot_judges_a_log_that_was_closed(
         first.directory.close()
     else:
         first.kill()
-    monkeypatch.setattr(disk, "KERNEL_BOOT_ID", str(tmp_path / "none"))
+    monkeypatch.setattr(boot, "KERNEL_BOOT_ID", str(tmp_path / "none"))
     if leave == "close":
         with looked_at(Disk(), find_log(Disk(), home.path)) as recovery:
             assert recovery.phantom_tail is None
@@ -243,7 +243,7 @@ def test_only_memory_needs_a_host_that_tells_its_boot(
     file = tmp_path / "boot_id"
     if content is not None:
         file.write_text(content)
-    monkeypatch.setattr(disk, "KERNEL_BOOT_ID", str(file))
+    monkeypatch.setattr(boot, "KERNEL_BOOT_ID", str(file))
     for durability in ("majority", "all", "memory"):
         Home(tmp_path / durability, durability=durability)
         directory = ReplicaDirectory(Disk(), str(tmp_path / durability))

@@ -143,7 +143,7 @@ def on_valid_fetch(state: QuorumState, event: RequestReceived, now_ms: int) -> N
 
 
 def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
-    """Validate the end of the sender's log; what this log has is fetched from it, not a snapshot."""
+    """Validate the end of the sender's log; what this log has is fetched from it."""
     earliest = log.snapshots[0] if log.start_offset > 0 else None
     return validate(log, request.fetch_offset, request.last_fetched_epoch, earliest)
 

@@ -2,15 +2,19 @@
 
 With a state machine the rule is Kafka's (``KafkaRaftLog.maybeClean``): while there are two
 snapshots and the log with all of them is too large, or the oldest is too old, that one goes and the
-log begins where the next one ends. A snapshot without a time, since its last record has none, is no
-older than the next one; Kafka, whose records all have one, would take it for one of 1970.
+log begins where the next one ends.
 
 Without one, no snapshots are made. If a limit is given, the log is a queue that forgets: whole old
-segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
-older than ``retention_ms``, never beyond what is committed and on disk here. A record without a
-timestamp is no older than what comes behind it. What stands for them is a snapshot that holds no
-records and says so (``tags.TRIM``): a replica that is behind it goes on from there, and what was
-below is gone for it as for every other replica.
+segments go as long as what is left is not below ``retention_bytes``, or are older than
+``retention_ms``, never beyond what is committed and on disk here. What stands for them is a
+snapshot that holds no records and says so (``tags.TRIM``): a replica that is behind it goes on from
+there, and what was below is gone for it as for every other replica. Where the newest snapshot holds
+the state of a machine that this replica runs without, nothing goes: the state is nowhere else.
+
+The age is that of the youngest record by its own time or by when its file was last written, the
+later of both. By record times alone, as in Kafka, a producer that sends old records loses them at
+once, and one time of the future keeps the log for ever: such a time counts for nothing. A clock
+that jumps deletes nothing: an age grows no faster than the monotonic clock of this process.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -19,18 +23,17 @@ trims, for no controller of Kafka's could begin behind a snapshot that holds no 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
-from kraftfast.core.log_view import NEVER_MS
 from kraftfast.errors import FlushFailed, InvalidOption, StorageError
 from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
-from kraftfast.node.snapshots.replica_snapshots import Snapshots
-from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim
+from kraftfast.node.snapshots.replica_snapshots import Snapshots, is_trim
+from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim, newest_snapshot
 from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.types import OffsetAndEpoch, Tags
 from kraftfast.wire import tags
@@ -44,6 +47,10 @@ LOOK_MS = 1000
 """Kafka looks every minute."""
 GROWN_SEGMENTS = 2
 """A log may be so much longer than asked for, or by half, for a replica that fetches."""
+HOLDS_STATE = (
+    "its newest snapshot, which ends at {}, holds the state of a state machine, which a retention "
+    "limit without that machine would delete"
+)
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
 
@@ -54,7 +61,9 @@ class Retention:
     # bytes_max, ms_max: limits, -1: none.
     # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
-    # that were asked for.
+    # that were asked for. _begun_ms: the Unix time at which the monotonic clock was 0, as the wall
+    # clock had it at the start. _told: why nothing goes, once that was told. _trim_ids: the newest
+    # snapshot, if it is known to hold no state.
 
     def __init__(
         self, snapshots: Snapshots, config: NodeConfig, cleans: bool, wall_ms: Callable[[], int]
@@ -65,6 +74,7 @@ class Retention:
         if self.node.witness and self.node.quorum_config.campaign:
             if newest_is_trim(snapshots.disk, snapshots.log_path):
                 raise InvalidOption(f"it must not lead: its newest snapshot {HOLDS_NOTHING}")
+        self._begun_ms = wall_ms() - self.node.now_ms()
         kafka = (KAFKA_BYTES, KAFKA_MS) if cleans else (-1, -1)
         self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
         self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
@@ -72,6 +82,12 @@ class Retention:
         self._segment: Segment | None = None
         self._busy = False
         self._times: dict[OffsetAndEpoch, int] = {}
+        self._told = ""
+        self._trim_ids: set[OffsetAndEpoch] = set()
+        if self.trims and max(self.bytes_max, self.ms_max) >= 0:
+            newest = newest_snapshot(snapshots.disk, snapshots.log_path)
+            if newest is not None and self._holds_state(newest):
+                raise InvalidOption(f"{HOLDS_STATE.format(newest.offset)}: give no limits then")
 
     def tend(self, now_ms: int) -> None:
         """Look if it is time, or if a segment was begun."""
@@ -86,10 +102,28 @@ class Retention:
         else:
             self._clean()
 
+    def _unix_ms(self) -> int:
+        """Return the time: no later than the clock at the start says, however the clock jumps."""
+        return min(self._wall_ms(), self._begun_ms + self.node.now_ms())
+
+    def _youngest_ms(self, path: str, times: Iterable[int], now_ms: int) -> int:
+        """Return when a file of records was last written, or the first time that can be true."""
+        try:
+            stored_ms = self.snapshots.disk.modified_ms(path)
+        except StorageError:
+            return now_ms  # what cannot be looked at is not old
+        return max(stored_ms, next((each for each in times if 0 <= each <= now_ms), stored_ms))
+
     # --- without a state machine ------------------------------------------------------------------
 
     def _trim(self) -> None:
-        found = self._surplus(self._wall_ms())
+        why = self._why_it_waits()
+        if why:
+            if why != self._told:
+                self.node.tell("retention_waits", why=why)
+            self._told = why
+            return
+        found = self._surplus(self._unix_ms())
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
             self.node.step(self._due(found[0]))
             return
@@ -127,12 +161,40 @@ class Retention:
         for place, (segment, following) in enumerate(itertools.pairwise(log.segments)):
             left -= segment.position
             large = 0 <= self.bytes_max <= left
-            old = self.ms_max >= 0 and time_of(log.segments, place) < now_ms - self.ms_max
+            old = self.ms_max >= 0 and self._is_old(log.segments, place, now_ms)
             if following.base_offset > bound or not (large or old):
                 break
             end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
             found = end, segment.max_timestamp
         return found if found is not None and found[0].offset > log.log_start_offset else None
+
+    def _is_old(self, segments: Sequence[Segment], place: int, now_ms: int) -> bool:
+        """Return whether a segment is older than ``ms_max``.
+
+        Records without a time are no older than those behind them.
+        """
+        times = (segment.max_timestamp for segment in itertools.islice(segments, place, None))
+        return self._youngest_ms(segments[place].file.path, times, now_ms) < now_ms - self.ms_max
+
+    def _why_it_waits(self) -> str:
+        """Return why nothing may go: the newest snapshot holds a state, or cannot be read."""
+        for newest in self.node.core.snapshots[-1:]:
+            try:
+                if self._holds_state(newest):
+                    return HOLDS_STATE.format(newest.offset)
+            except (FileNotFoundError, StorageError) as error:
+                return f"its newest snapshot cannot be read: {error}"
+        return ""
+
+    def _holds_state(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Return whether a snapshot is one of a state machine. Raises StorageError, CorruptLog."""
+        snapshots = self.snapshots
+        if snapshot_id not in self._trim_ids:
+            with open_snapshot(snapshots.disk, snapshots.log_path, snapshot_id) as reader:
+                if not is_trim(reader.header):
+                    return True
+            self._trim_ids = {snapshot_id}
+        return False
 
     def _write_trim(
         self,
@@ -214,8 +276,10 @@ class Retention:
         if self.ms_max < 0:
             return False
         self._times = {id: found for id, found in self._times.items() if id in ids}
-        known = (found for found in map(self._time_of, ids) if found > 0)
-        return self._wall_ms() - next(known, NEVER_MS) > self.ms_max
+        now_ms = self._unix_ms()
+        path = snapshot_path(self.snapshots.log_path, ids[0])
+        times = (found for found in map(self._time_of, ids) if found > 0)
+        return now_ms - self._youngest_ms(path, times, now_ms) > self.ms_max
 
     def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
         """Return the timestamp in a snapshot's header; not above 0: unknown."""
@@ -227,13 +291,3 @@ class Retention:
                     found = reader.last_contained_log_timestamp
             self._times[snapshot_id] = found
         return self._times[snapshot_id]
-
-
-def time_of(segments: Sequence[Segment], place: int) -> int:
-    """Return the largest timestamp of a segment, or of the next one that has any.
-
-    Records without a time are not older than those behind them. They are never old while nothing
-    behind them has one either.
-    """
-    times = (segment.max_timestamp for segment in itertools.islice(segments, place, None))
-    return next((each for each in times if each >= 0), NEVER_MS)

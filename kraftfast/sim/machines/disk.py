@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from random import Random
@@ -45,16 +45,11 @@ class SimDisk(Unmoved, SharedFiles):
     failures: set[type[StorageError]]  # what it reported to the process that runs
     log: list[str] | None  # what was called, for traces
 
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.cut_write = None
-        self.root = Directory()
-        self.blocks_max = NO_LIMIT
-        self.failing_syncs = 0
-        self.lying_syncs = 0
-        self.calls = 0
-        self.failures = set()
-        self.log = None
+    def __init__(self, random: Random, wall_ms: Callable[[], int] = lambda: 0) -> None:
+        self.random, self.wall_ms = random, wall_ms
+        self.cut_write, self.log, self.failures = None, None, set()
+        self.root, self.blocks_max = Directory(), NO_LIMIT
+        self.failing_syncs = self.lying_syncs = self.calls = 0
         self._calls_left, self._crash_word = -1, ""
         self._fill_word, self._fill_blocks = "", 0
         self._locks: set[str] = set()
@@ -247,6 +242,7 @@ class SimDisk(Unmoved, SharedFiles):
             raise FileExistsError(path)
         self._call("create", path)
         file = SmallFile()
+        file.modified_ms = self.wall_ms()
         directory.change(None, name, file)
         return SimNewFile(self, file, path)
 
@@ -305,6 +301,7 @@ class SimDisk(Unmoved, SharedFiles):
         self._call("create", path)
         directory, name = self._parent(path)
         paged = PagedFile(self._next_inode, capacity)
+        paged.modified_ms = self.wall_ms()
         self._next_inode += 1
         directory.change(None, name, paged)
         self._call("ftruncate", path)
@@ -410,6 +407,7 @@ class SimDisk(Unmoved, SharedFiles):
     def resize_file(self, paged: PagedFile, path: str, size: int) -> None:
         """ftruncate."""
         self._call("ftruncate", path)
+        paged.modified_ms = self.wall_ms()
         paged.resize(size)
 
     def close_fd(self, fd: int) -> None:
@@ -443,6 +441,7 @@ class SimDisk(Unmoved, SharedFiles):
     def _end_sync(self, fd: int) -> int:
         """Report every failure, its own or another's, once to each descriptor (errseq)."""
         paged = self._paged(fd)
+        paged.modified_ms = self.wall_ms()
         if self._fails():
             paged.fail_sync(self.random)
         elif self.lying_syncs:

@@ -127,10 +127,14 @@ class Machine:
             ),
         )
 
+    def _new_disk(self) -> SimDisk:
+        random = Chance(self.world.random.getrandbits(64))
+        return SimDisk(random, lambda: self.world.now_us // 1000)
+
     def format(self, bootstrap: VoterSet | None = None) -> None:
         """Give it a fresh disk with a fresh directory on it, under a new directory id."""
         self.formats += 1
-        self.disk = SimDisk(Chance(self.world.random.getrandbits(64)))
+        self.disk = self._new_disk()
         self.key = self.key_of(self.formats)
         self.bootstrap = bootstrap
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
@@ -148,7 +152,7 @@ class Machine:
         if keeps_files:
             self.disk.unlink(os.path.join(self.path, META))
         else:
-            self.disk = SimDisk(Chance(self.world.random.getrandbits(64)))
+            self.disk = self._new_disk()
             self.disk.make_directory(os.path.dirname(self.path))
         self.bootstrap = None
         self.rotten, self.damaged_end = False, -1

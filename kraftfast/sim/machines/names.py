@@ -110,6 +110,14 @@ class SharedFiles:
     def _new_fd(self, target: PagedFile | str) -> int:
         raise NotImplementedError
 
+    def _find(self, path: str) -> File | Directory | None:
+        raise NotImplementedError
+
+    def modified_ms(self, path: str) -> int:
+        node = self._find(path)
+        assert isinstance(node, PagedFile | SmallFile), path
+        return int(node.modified_ms)
+
     def open_to_read(self, path: str) -> int:
         return self._new_fd(self._found(path))
 

@@ -38,6 +38,7 @@ cdef class PagedFile:
     """
 
     cdef readonly uint64_t number       # inode
+    cdef public int64_t modified_ms     # when it was last written, as far as calls say
     cdef readonly uint64_t room         # what it can grow to
     cdef readonly uint64_t size         # as processes see it
     cdef readonly uint64_t stable_size  # as a power cut leaves it

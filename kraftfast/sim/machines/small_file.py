@@ -12,11 +12,13 @@ class SmallFile:
     data: bytes  # as processes see it
     stable: bytes  # as it is on the disk
     clean: bool  # the kernel has nothing to write: synced, or given up after an error
+    modified_ms: int  # when it was written
 
     def __init__(self) -> None:
         self.data = b""
         self.stable = b""
         self.clean = True
+        self.modified_ms = 0
 
     def write(self, data: bytes) -> None:
         """Append, not durable."""
