@@ -26,8 +26,6 @@ CLOSE_WAIT_S = 0.5  # a close waits that long for processes that still map the l
 
 cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
-    AGED_BYTES_MIN = 1 << 20  # a segment that rolls by the age of its records has as many bytes,
-    AGED_MS_MIN = 3600 * 1000  # or took records for so long
 
 
 def install_guard():
@@ -88,13 +86,7 @@ cdef class Log:
             full = (active.position + size > self.segment_bytes
                     or active.position + size > active.capacity
                     or self.end_offset - active.base_offset > RELATIVE_OFFSET_ROLL)
-            # By record times, as in Kafka; but times that lie far apart must not make a segment of
-            # each record: every replica would run out of descriptors.
-            old = (self.segment_ms > 0 and active.first_timestamp >= 0
-                   and timestamp > active.first_timestamp
-                   and timestamp - active.first_timestamp > self.segment_ms
-                   and (active.position >= AGED_BYTES_MIN
-                        or self.now_ms - self.active_since_ms >= min(self.segment_ms, AGED_MS_MIN)))
+            old = is_old(active, timestamp, self.segment_ms, self.now_ms - self.active_since_ms)
             if full or old:
                 if self.roll():
                     active = self.active

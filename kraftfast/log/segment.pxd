@@ -124,3 +124,21 @@ cdef class Segment:
     cdef int64_t indexed_base(self, int64_t offset) noexcept
     cpdef uint64_t generation(self)
     cdef int add_times(self) except -1
+
+
+cdef enum:
+    AGED_BYTES_MIN = 1 << 20    # a segment that rolls by the age of its records has as many bytes,
+    AGED_MS_MIN = 3600 * 1000   # or took records for so long
+
+
+cdef inline bint is_old(Segment segment, int64_t timestamp, int64_t ms_max, int64_t active_ms):
+    """Return whether a segment rolls by the times of its records, before a batch of this time.
+
+    As in Kafka, but times that lie far apart must not make a segment of each record: all replicas
+    would run out of descriptors (L1). ``active_ms``: how long it has been the active one.
+    """
+    if ms_max <= 0 or segment.first_timestamp < 0 or timestamp <= segment.first_timestamp:
+        return False
+    if segment.position < AGED_BYTES_MIN and active_ms < min(ms_max, AGED_MS_MIN):
+        return False
+    return timestamp - segment.first_timestamp > ms_max
