@@ -162,7 +162,10 @@ def refuse_running(each: StoredReplica) -> None:
 
 
 def choose(found: list[StoredReplica]) -> StoredReplica:
-    """Return the replica with the longest log. Raises DirectoryInUse, InvalidOption."""
+    """Return the replica with the longest log, of equal ones the one that begins first.
+
+    Raises DirectoryInUse, InvalidOption.
+    """
     from kraftfast.errors import InvalidOption
 
     for each in found:
@@ -170,7 +173,7 @@ def choose(found: list[StoredReplica]) -> StoredReplica:
     clusters = {each.meta.cluster_id for each in found}
     if len(clusters) > 1:
         raise InvalidOption(f"these belong to different clusters: {', '.join(sorted(clusters))}")
-    chosen = max(found, key=lambda each: each.place)
+    chosen = max(found, key=lambda each: (each.place, -each.log_start_offset))
     only_voter = chosen.voter_ids == (chosen.meta.node_id,)
     if len(found) == 1 and only_voter and chosen.state_fault is None:
         raise InvalidOption(f"{chosen.path} belongs to the only voter already")
@@ -255,13 +258,13 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     )
     yield f"replica {id} of cluster {chosen.meta.cluster_id}: {chosen.path}"
     yield f"  its voters so far: {voters}"
-    yield f"  its log ends at offset {chosen.end_offset}, epoch {chosen.last_epoch}"
+    yield f"  its log {extent(chosen)}"
     if chosen.state_fault is not None:
         yield f"  its vote is lost: {chosen.state_fault}"
     for each in others:
         yield (
-            f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
-            f"{each.last_epoch}: what it holds beyond that log is lost"
+            f"  replica {each.meta.node_id} {extent(each)}: what it holds before or behind that "
+            "log is lost"
         )
     if home_of(chosen, found) is None:
         yield "  no quorum.json beside it names it: no other directory is set aside; if a link in a"
@@ -281,6 +284,14 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     yield "    give them controller.quorum.bootstrap.servers in place of controller.quorum.voters,"
     yield "    format them with --no-initial-controllers, start them, and add them with kraftfast"
     yield "    quorum add-controller; formatted as they first were they may begin a second quorum"
+
+
+def extent(each: StoredReplica) -> str:
+    """Return where its log begins and ends, in words."""
+    return (
+        f"begins at offset {each.log_start_offset} and ends at offset {each.end_offset}, epoch "
+        f"{each.last_epoch}"
+    )
 
 
 def confirmed(chosen: StoredReplica) -> bool:
