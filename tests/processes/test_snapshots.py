@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -264,3 +265,21 @@ def test_all_start_again_from_their_snapshots(tmp_path: Path) -> None:
         nothing_is_lost(quorum, running)
         assert all(quorum.query(id, "counts")["restored"] == 1 for id in quorum.directories)
         same_from_the_latest_start(quorum)
+
+
+def test_disks_that_are_replaced_one_after_the_other_get_the_whole_log(tmp_path: Path) -> None:
+    """Each got the newest snapshot instead: at the end no replica had what retention keeps."""
+    with a_quorum(tmp_path / "q", **MACHINE | {"retention_bytes": -1}) as quorum:
+        last = fill(quorum, 20)
+        wait_until(lambda: all(snapshot_ids(Disk(), log_path(quorum, id))[1:] for id in (1, 2, 3)))
+    for id in (1, 2, 3):
+        shutil.rmtree(tmp_path / "q" / str(id))
+        with a_quorum(tmp_path / "q", **MACHINE | {"retention_bytes": -1}) as quorum:
+            wait_until(lambda id=id: id in quorum.faults)  # type: ignore[misc]
+            quorum.replace(id, timeout=60)
+            settled(quorum)
+            assert starts(quorum)[id] == 0
+    with a_quorum(tmp_path / "q", **MACHINE | {"retention_bytes": -1}) as quorum:
+        for id in (1, 2, 3):
+            assert quorum.status(id)["end_offset"] > last
+            assert quorum.consumer(0, replica=id).read(1)[0].offset < 10
