@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,28 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     )  # fmt: skip
     assert f"{tmp_path}/kraftfast-spark-conf-" in run.stdout
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_sockets_of_a_session_go_with_it(deep: bool) -> None:
+    """Spark leaves each in the directory for temporary files, a few for each job; it must know a
+    folder that is not too long for a socket's name."""
+    code = (
+        "import os; from kraftfast.spark.sessions.session import get_spark; "
+        "spark = get_spark('local[1]', short=True); "
+        "print(spark.createDataFrame([(1,)], 'n int').rdd.map(lambda row: row.n).sum()); "
+        "print(spark.conf.get('spark.python.unix.domain.socket.dir', '')); spark.stop()"
+    )
+    with tempfile.TemporaryDirectory(prefix="kf") as short:
+        folder = Path(short, "deep" * 20 if deep else "d")
+        folder.mkdir()
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env=os.environ | {"TMPDIR": str(folder)},
+        )  # fmt: skip
+        one, told = run.stdout.splitlines()
+        assert one == "1" and told.startswith("" if deep else f"{folder}/kraftfast-spark-sockets-")
+        assert not list(folder.glob("kraftfast-spark-sockets-*"))
 
 
 def test_no_java(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ SETTINGS = {
 }
 OF_THIS_HOST = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Where all executors are on this host; others would look for the driver on theirs."""
+SOCKETS_PATH_MAX = 107 - len("/.00000000-0000-0000-0000-000000000000.sock")
+"""A UNIX socket's path has 107 bytes at most; in a longer folder none could be made."""
 OURS = os.path.dirname(os.path.dirname(kraftfast.__file__))
 """Whence this kraftfast was imported."""
 LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
@@ -151,7 +153,12 @@ def get_spark(
     folder = archive if archive is not None else os.environ.get("KRAFTFAST_SPARK_ARCHIVE")
     classes = ClassArchive(folder, java_command()) if folder else None
     local = master.startswith("local")
-    settings = SETTINGS | (OF_THIS_HOST if local else {}) | {"spark.driver.memory": memory}
+    settings = SETTINGS | {"spark.driver.memory": memory}
+    if local:
+        settings |= OF_THIS_HOST
+        sockets = _folder("sockets")
+        if len(sockets) <= SOCKETS_PATH_MAX:
+            settings["spark.python.unix.domain.socket.dir"] = sockets
     settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, classes)
     environment(quiet, classes, local)
     settings |= {name if "." in name else name.replace("_", "."): v for name, v in conf.items()}
@@ -220,9 +227,14 @@ def environment(
     if classes is not None:
         os.environ.setdefault("SPARK_CONF_DIR", str(classes.settings))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
-        empty = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
-        forks.at_exit(shutil.rmtree, empty, ignore_errors=True)
-        os.environ["SPARK_CONF_DIR"] = empty
+        os.environ["SPARK_CONF_DIR"] = _folder("conf")
+
+
+def _folder(what: str) -> str:
+    """Return a new folder that goes with this process; Spark leaves its sockets in there."""
+    path = tempfile.mkdtemp(prefix=f"kraftfast-spark-{what}-")
+    forks.at_exit(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 @contextmanager
