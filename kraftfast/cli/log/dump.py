@@ -159,7 +159,7 @@ def tail_text(tail: Tail) -> str:
     if tail.kind == "torn":
         return (
             f"torn tail of {tail.bytes} bytes from {place} ({tail.reason}): it was never "
-            "acknowledged, and is cut at the next start"
+            "acknowledged, unless with durability=memory, and is cut at the next start"
         )
     assert tail.possible is not None
     offset, epoch = tail.possible
