@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from kraftfast.core import events as ev
-from kraftfast.errors import DiskFull, FlushFailed, InvalidOption, StorageError
+from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.host import LocalHost
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
+from kraftfast.node.snapshots.steady_clock import SteadyClock
 from kraftfast.types import OffsetAndEpoch
 from tests.node.test_snapshot_parts import FakeNode, made
 
@@ -194,13 +195,34 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
     assert node.events == []
 
 
-def test_the_state_of_a_machine_is_not_trimmed(tmp_path: Path) -> None:
-    """It was gone on all replicas after one start without the machine, and with a limit."""
-    made(tmp_path, OffsetAndEpoch(10, 0), 5)
-    with pytest.raises(InvalidOption, match="ends at 10, holds the state of a state machine"):
-        retention(tmp_path, False, retention_bytes=0)
-    retention(tmp_path, False)  # without a limit nothing is deleted
-    retention(tmp_path, True)
+def test_a_clock_that_stays_where_it_jumped_is_believed() -> None:
+    """A host that boots before it knows the time must not keep its log for ever; a suspended one
+    goes on by its clock, too."""
+    wall, monotonic = [5_000], [0]
+    clock = SteadyClock(lambda: wall[0], lambda: monotonic[0] * 1_000_000)
+
+    def at(monotonic_ms: int, wall_ms: int) -> int:
+        monotonic[0], wall[0] = monotonic_ms, wall_ms
+        return clock.unix_ms()
+
+    assert at(0, 5_000) == 5_000 and at(1_000, 66_000) == 66_000, "it is set right"
+    day = 24 * 3600 * 1000
+    assert at(2_000, day) == 67_000 and at(3_600_000, day + 3_598_000) == 3_665_000
+    assert at(3_602_000, day + 3_600_000) == day + 3_600_000
+    assert at(3_603_000, 4_000) == 4_000, "back at once"
+    assert at(3_604_000, day) == 5_000 and at(5_000_000, 2 * day) == 1_401_000, "it jumps again"
+    assert at(7_300_000, day + 3_696_000) == 3_701_000, "and was not steady"
+
+
+def test_a_file_of_the_future_is_no_younger_than_those_behind_it(tmp_path: Path) -> None:
+    """Nothing went until that time had come."""
+    node, kept = retention(tmp_path, False, retention_ms=60_000)
+    for each, age in zip(node.log.segments, (-(1 << 30), 70_000, 10, 0)):
+        each.max_timestamp = -1
+        written(each.file.path, age)
+    kept.tend(0)
+    due = [event.snapshot_id for event in node.events if isinstance(event, ev.RetentionDue)]
+    assert due == [OffsetAndEpoch(20, 10)]
 
 
 def test_a_state_that_a_leader_sent_is_not_trimmed(tmp_path: Path) -> None:
@@ -210,6 +232,9 @@ def test_a_state_that_a_leader_sent_is_not_trimmed(tmp_path: Path) -> None:
     for now_ms in (0, 2000):
         kept.tend(now_ms)
     assert node.events == [] and [each.split()[0] for each in node.lines] == ["retention_waits"]
+    node.log.nursery.error = DiskFull("no space left")
+    kept.tend(4000)
+    assert node.events == [] and "the disk is full" in node.lines[1]
 
 
 def test_nothing_goes_while_the_newest_snapshot_cannot_be_read(tmp_path: Path) -> None:

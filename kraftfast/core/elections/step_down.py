@@ -139,6 +139,8 @@ def go_to_epoch_of_unreached(
     leader = state.leader
     if leader is None or epoch <= state.epoch or not state.voters.is_voter(voter):
         return
+    if voter.id == state.local.id:  # a copy of this directory, or a stranger
+        return
     heard_ms = max(leader.began_ms, leader.voters[voter.id].last_fetch_ms)
     silent = now_ms - heard_ms >= state.config.fetch_timeout_ms
     if silent and not request_goes_too_far(state, epoch, now_ms):

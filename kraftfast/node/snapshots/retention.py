@@ -13,8 +13,8 @@ the state of a machine that this replica runs without, nothing goes: the state i
 
 The age is that of the youngest record by its own time or by when its file was last written, the
 later of both. By record times alone, as in Kafka, a producer that sends old records loses them at
-once, and one time of the future keeps the log for ever: such a time counts for nothing. A clock
-that jumps deletes nothing: an age grows no faster than the monotonic clock of this process.
+once. A time of the future, of a record or of a file, counts for nothing; what has no other time is
+no older than what comes behind it. A clock that jumps ahead is believed after an hour.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -33,7 +33,8 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.snapshots.replica_snapshots import Snapshots, is_trim
-from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim, newest_snapshot
+from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim
+from kraftfast.node.snapshots.steady_clock import SteadyClock
 from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.types import OffsetAndEpoch, Tags
 from kraftfast.wire import tags
@@ -48,8 +49,8 @@ LOOK_MS = 1000
 GROWN_SEGMENTS = 2
 """A log may be so much longer than asked for, or by half, for a replica that fetches."""
 HOLDS_STATE = (
-    "its newest snapshot, which ends at {}, holds the state of a state machine, which a retention "
-    "limit without that machine would delete"
+    "its newest snapshot, which ends at {}, holds the state of a state machine that this replica "
+    "runs without: give it that machine, or no retention limit"
 )
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
@@ -61,20 +62,17 @@ class Retention:
     # bytes_max, ms_max: limits, -1: none.
     # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
-    # that were asked for. _begun_ms: the Unix time at which the monotonic clock was 0, as the wall
-    # clock had it at the start. _told: why nothing goes, once that was told. _trim_ids: the newest
-    # snapshot, if it is known to hold no state.
+    # that were asked for. _clock: by which ages are counted. _told: why nothing goes, once that was
+    # told. _states: whether the newest snapshot holds a state, if that is known.
 
     def __init__(
         self, snapshots: Snapshots, config: NodeConfig, cleans: bool, wall_ms: Callable[[], int]
     ) -> None:
-        self._wall_ms = wall_ms
         self.snapshots, self.node = snapshots, snapshots.node
         self.trims = not cleans
         if self.node.witness and self.node.quorum_config.campaign:
             if newest_is_trim(snapshots.disk, snapshots.log_path):
                 raise InvalidOption(f"it must not lead: its newest snapshot {HOLDS_NOTHING}")
-        self._begun_ms = wall_ms() - self.node.now_ms()
         kafka = (KAFKA_BYTES, KAFKA_MS) if cleans else (-1, -1)
         self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
         self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
@@ -83,11 +81,8 @@ class Retention:
         self._busy = False
         self._times: dict[OffsetAndEpoch, int] = {}
         self._told = ""
-        self._trim_ids: set[OffsetAndEpoch] = set()
-        if self.trims and max(self.bytes_max, self.ms_max) >= 0:
-            newest = newest_snapshot(snapshots.disk, snapshots.log_path)
-            if newest is not None and self._holds_state(newest):
-                raise InvalidOption(f"{HOLDS_STATE.format(newest.offset)}: give no limits then")
+        self._states: dict[OffsetAndEpoch, bool] = {}
+        self._clock = SteadyClock(wall_ms, self.node.host.monotonic_ns)
 
     def tend(self, now_ms: int) -> None:
         """Look if it is time, or if a segment was begun."""
@@ -102,28 +97,34 @@ class Retention:
         else:
             self._clean()
 
-    def _unix_ms(self) -> int:
-        """Return the time: no later than the clock at the start says, however the clock jumps."""
-        return min(self._wall_ms(), self._begun_ms + self.node.now_ms())
+    def _youngest_ms(self, files: Iterable[tuple[str, int]], now_ms: int) -> int:
+        """Return when the first file was last written, or the time of its youngest record.
 
-    def _youngest_ms(self, path: str, times: Iterable[int], now_ms: int) -> int:
-        """Return when a file of records was last written, or the first time that can be true."""
-        try:
-            stored_ms = self.snapshots.disk.modified_ms(path)
-        except StorageError:
-            return now_ms  # what cannot be looked at is not old
-        return max(stored_ms, next((each for each in times if 0 <= each <= now_ms), stored_ms))
+        ``files``: paths and record times, the oldest first.
+        """
+        disk, written, times = self.snapshots.disk, -1, -1
+        for path, time_ms in files:
+            with suppress(StorageError):
+                modified_ms = disk.modified_ms(path) if written < 0 else -1
+                written = modified_ms if 0 <= modified_ms <= now_ms else written
+            times = time_ms if times < 0 <= time_ms <= now_ms else times
+            if written >= 0 and times >= 0:
+                break
+        youngest = max(written, times)
+        return youngest if youngest >= 0 else now_ms  # what has no time is not old
 
     # --- without a state machine ------------------------------------------------------------------
 
     def _trim(self) -> None:
         why = self._why_it_waits()
         if why:
-            if why != self._told:
-                self.node.tell("retention_waits", why=why)
-            self._told = why
+            told = f"{why}; the disk is full" if self.node.log.nursery.error is not None else why
+            if told != self._told:
+                self.node.tell("retention_waits", why=told)
+            self._told = told
             return
-        found = self._surplus(self._unix_ms())
+        self._told = ""
+        found = self._surplus(self._clock.unix_ms())
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
             self.node.step(self._due(found[0]))
             return
@@ -169,12 +170,10 @@ class Retention:
         return found if found is not None and found[0].offset > log.log_start_offset else None
 
     def _is_old(self, segments: Sequence[Segment], place: int, now_ms: int) -> bool:
-        """Return whether a segment is older than ``ms_max``.
-
-        Records without a time are no older than those behind them.
-        """
-        times = (segment.max_timestamp for segment in itertools.islice(segments, place, None))
-        return self._youngest_ms(segments[place].file.path, times, now_ms) < now_ms - self.ms_max
+        """Return whether a segment is older than ``ms_max``."""
+        later = itertools.islice(segments, place, None)
+        files = ((segment.file.path, segment.max_timestamp) for segment in later)
+        return self._youngest_ms(files, now_ms) < now_ms - self.ms_max
 
     def _why_it_waits(self) -> str:
         """Return why nothing may go: the newest snapshot holds a state, or cannot be read."""
@@ -189,12 +188,10 @@ class Retention:
     def _holds_state(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Return whether a snapshot is one of a state machine. Raises StorageError, CorruptLog."""
         snapshots = self.snapshots
-        if snapshot_id not in self._trim_ids:
+        if snapshot_id not in self._states:
             with open_snapshot(snapshots.disk, snapshots.log_path, snapshot_id) as reader:
-                if not is_trim(reader.header):
-                    return True
-            self._trim_ids = {snapshot_id}
-        return False
+                self._states = {snapshot_id: not is_trim(reader.header)}
+        return self._states[snapshot_id]
 
     def _write_trim(
         self,
@@ -276,10 +273,10 @@ class Retention:
         if self.ms_max < 0:
             return False
         self._times = {id: found for id, found in self._times.items() if id in ids}
-        now_ms = self._unix_ms()
-        path = snapshot_path(self.snapshots.log_path, ids[0])
-        times = (found for found in map(self._time_of, ids) if found > 0)
-        return now_ms - self._youngest_ms(path, times, now_ms) > self.ms_max
+        now_ms = self._clock.unix_ms()
+        log_path = self.snapshots.log_path
+        times = ((snapshot_path(log_path, each), self._time_of(each) or -1) for each in ids)
+        return now_ms - self._youngest_ms(times, now_ms) > self.ms_max
 
     def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
         """Return the timestamp in a snapshot's header; not above 0: unknown."""

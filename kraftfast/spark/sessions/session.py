@@ -157,7 +157,7 @@ def get_spark(
     if local:
         settings |= OF_THIS_HOST
         sockets = _folder("sockets")
-        if len(sockets) <= SOCKETS_PATH_MAX:
+        if len(os.fsencode(sockets)) <= SOCKETS_PATH_MAX:
             settings["spark.python.unix.domain.socket.dir"] = sockets
     settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, classes)
     environment(quiet, classes, local)
