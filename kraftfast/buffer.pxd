@@ -12,3 +12,9 @@ cdef class Hold:
 
 
 cdef Hold hold(object buffer, bint writable=*)
+
+# Whether the bytes of a buffer are the addresses of Python objects, which mean nothing elsewhere.
+cdef bint has_objects(object buffer) except -1
+
+# A copy of the bytes of a buffer, contiguous or not. Raises TypeError, ValueError, BufferError.
+cdef bytes bytes_in(object buffer)

@@ -18,3 +18,18 @@ cdef Hold hold(object buffer, bint writable=False):
     held.data = <uint8_t *>held.view.buf
     held.size = held.view.len
     return held
+
+
+cdef bint has_objects(object buffer) except -1:
+    """Return False also for what is no buffer: the use of its bytes says why."""
+    try:
+        parts = memoryview(buffer).format.split(":")  # names of fields stand between colons
+    except (TypeError, ValueError, BufferError):
+        return False
+    return "O" in "".join(parts[::2])
+
+
+cdef bytes bytes_in(object buffer):
+    if has_objects(buffer):
+        raise TypeError("a buffer of Python objects")
+    return bytes(memoryview(buffer))

@@ -8,7 +8,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from kraftfast.buffer cimport Hold, hold
+from kraftfast.buffer cimport Hold, bytes_in, has_objects, hold
 from kraftfast.record.batch cimport BatchView
 from kraftfast.record.encode cimport (
     COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_HEADERS, ENCODE_OFFSETS,
@@ -233,6 +233,8 @@ cdef class Values:
     cdef int take_data(self, source) except -1:
         if hasattr(source, "filled"):  # numpy's masked array: its buffer has what the mask hides
             raise errors.InvalidOption("a masked array has values that are none: give its filled()")
+        if has_objects(source):
+            refuse("values", "bytes: a buffer of Python objects has their addresses", source)
         try:
             self.data = hold(source)
         except (TypeError, ValueError, BufferError):
@@ -320,7 +322,7 @@ cdef object as_bytes(object item):
     if item is None:
         return None
     try:
-        return bytes(memoryview(item))
+        return bytes_in(item)
     except (TypeError, ValueError, BufferError):
         raise errors.InvalidOption(f"a value is bytes, not {type(item).__name__}") from None
 

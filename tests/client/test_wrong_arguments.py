@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kraftfast
@@ -32,12 +33,17 @@ NO_IDS = (*NO_OFFSETS, 2**31)
 NO_TIMES = ("5", "", b"1", [], Odd(), True, NAN, 1j)
 NO_FLAGS = ("no", "", 0, 1, 5, [], Odd(), NAN)
 NO_TEXTS = (5, b"x", [], ("a",), Odd(), True, "", "\ud800", "x" * 40_000)
-NO_BYTES = ("text", 5, 1.5, [], Odd(), True)
+ADDRESSES = np.array([[object()]])  # its buffer is an address in memory
+PARTLY_ADDRESSES = np.zeros(1, [("number", int), ("object", object)])
+NO_BYTES = ("text", 5, 1.5, [], Odd(), True, ADDRESSES, PARTLY_ADDRESSES)
 NO_HEADERS = (
     5, True, "ab", b"ab", {}, {"a": b"b"}, Odd(), [5], ["ab"], [None], [("a",)], [("a", 5)],
     [("a", b"b", b"c")], [(5, b"")], [(b"a", b"b")], [(None, b"")], [("\ud800", b"")],
 )  # fmt: skip
-NO_COLUMNS = (5, None, "ab", b"ab", [5], ["a"], Odd(), {"a": 1}, {b"a"}, [[b"a"]], True)
+NO_COLUMNS = (
+    5, None, "ab", b"ab", [5], ["a"], Odd(), {"a": 1}, {b"a"}, [[b"a"]], True, ADDRESSES,
+    [ADDRESSES],
+)  # fmt: skip
 NO_SETS_OF_IDS = (
     1, 5.5, True, "1,2", b"12", {}, {1: 2}, Odd(), ["1"], [1.5], [None], [True], [-1], [2**31],
 )  # fmt: skip
@@ -188,6 +194,7 @@ def calls_of_appends(producer: Any, *, timed: bool) -> Calls:
     yield "append_many offsets", (5, "ab", [0, 1], [0, 9], 1.5, Odd()), lambda v: many(b"abc", v)
     yield "append_many size", (*NO_OFFSETS, 0, 2), lambda v: many(b"abc", size=v)
     yield "append_many size", (1,), lambda v: many([b"abc"], size=v)
+    yield "append_many size of a value", (ADDRESSES,), lambda v: many(v, size=8)
     yield "append_many offsets", (b"\0" * 8,), lambda v: many([b"abc"], v)
     yield "append_many timeout", (*NO_TIMES, None), lambda v: many([b"x"], timeout=v)
     yield "flush timeout", (*NO_TIMES, None), lambda v: producer.flush(timeout=v)

@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kraftfast.buffer cimport bytes_in
 from kraftfast.record.builder cimport Values
 from kraftfast.record.encode cimport (
     COLUMN_FIXED, HEADERS_NO_KEY, HEADERS_TOO_MANY, Column, HeaderColumn, OpenBatch, append_from,
@@ -29,7 +30,7 @@ cdef bytes bytes_of(str name, item):
     if item is None or PyBytes_CheckExact(item):
         return item
     try:
-        return bytes(memoryview(item))
+        return bytes_in(item)
     except (TypeError, ValueError, BufferError):
         refuse(name, "bytes-like or None", item)
 
