@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import click
 
 from kraftfast.cli import options, reach, root
+from kraftfast.record.shapes import key_bytes
 
 FLUSH_RECORDS = 256
 
@@ -49,7 +50,8 @@ def consume(
 ) -> None:
     """Print the committed records of a running quorum.
 
-    In JSON, bytes that are not UTF-8 are base64, in fields named key_base64, value_base64.
+    In JSON, bytes that are not UTF-8 are base64, in fields named key_base64, value_base64 and, of
+    a header, name_base64.
     """
     line = json_line if shape == "json" else value_line
     if follow:
@@ -96,10 +98,21 @@ def json_line(record: Any) -> bytes:
     shown = {"offset": record.offset, "timestamp": record.timestamp}
     shown |= text_or_base64("key", record.key) | text_or_base64("value", record.value)
     if record.headers:
-        shown["headers"] = [
-            {"name": name, **text_or_base64("value", value)} for name, value in record.headers
-        ]
+        shown["headers"] = header_fields(record)
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+
+
+def header_fields(record: Any) -> list[dict[str, str | None]]:
+    """Return JSON fields for each header.
+
+    >>> from kraftfast.record.shapes import Record
+    >>> header_fields(Record(7, 1000, None, b"x", (("caf\\udce9", None),)))
+    [{'name_base64': 'Y2Fm6Q==', 'value': None}]
+    """
+    return [
+        text_or_base64("name", key_bytes(name)) | text_or_base64("value", value)
+        for name, value in record.headers
+    ]
 
 
 def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:

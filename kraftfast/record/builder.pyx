@@ -99,6 +99,8 @@ cdef class Headers:
         item = getattr(kind, "value_type", None)
         if str(kind).split("<")[0] != "list" or getattr(item, "num_fields", 0) != 2:
             raise errors.InvalidOption(f"an Arrow array of headers is wanted, not {kind}")
+        if str(item.field(0).type) not in ("string", "large_string"):
+            raise errors.InvalidOption(f"keys of headers are a string, not {item.field(0).type}")
         items, buffers = array.values, array.buffers()
         self.keys, self.values = Values(items.field(0)), Values(items.field(1))
         self.column.keys, self.column.values = self.keys.column, self.values.column
@@ -440,13 +442,13 @@ cdef bytes encode_headers(headers):
         raise errors.InvalidOption(f"a record with {len(headers)} headers")
     try:
         for key, value in headers:
-            for part in (key.encode(errors="surrogateescape"), as_bytes(value)):
+            for part in (key.encode(), as_bytes(value)):
                 end = kf_varint_put(size, -1 if part is None else <int32_t>len(part))
                 parts.append(PyBytes_FromStringAndSize(<const char *>size, end - size))
                 parts.append(part or b"")
         return b"".join(parts)
     except (TypeError, ValueError, AttributeError, errors.InvalidOption):
-        refuse("headers", "pairs of a str and bytes-like or None", headers)
+        refuse("headers", "pairs of a str that UTF-8 can express and bytes-like or None", headers)
 
 
 def compress_batch(batch, codec=Codec.ZSTD, *, level=None) -> bytes:

@@ -30,6 +30,7 @@ from kraftfast.record.shapes import (
     Fault,
     Header,
     Record,
+    key_bytes,
     refusal,
 )
 
@@ -416,7 +417,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
         body += field or b""
     put_varint(body, len(record.headers))
     for key, value in record.headers:
-        raw = key.encode(errors="surrogateescape")
+        raw = key_bytes(key)
         put_varint(body, len(raw))
         body += raw
         put_varint(body, -1 if value is None else len(value))

@@ -34,7 +34,19 @@ DELETE_HORIZON: Final = 0x40  # the base timestamp is when a tombstone may go
 ATTRIBUTES_KNOWN: Final = 0x7F
 
 Header = tuple[str, bytes | None]
-"""Key and value of one header of a record; the value may be null."""
+"""Key and value of one header of a record; the value may be null.
+
+A producer's key is UTF-8; of another producer's, each byte that is not is a lone surrogate.
+"""
+
+
+def key_bytes(key: str) -> bytes:
+    """Return the key of a header as it stands in the record that it was read from.
+
+    >>> key_bytes("caf\\udce9")
+    b'caf\\xe9'
+    """
+    return key.encode(errors="surrogateescape")
 
 
 class Record(NamedTuple):

@@ -126,6 +126,15 @@ def test_text_cannot_steer_a_terminal(tmp_path: Path, kraftfast: Callable[..., D
     assert r"headerKeys: [a\x1b] key: \x1b]0;x\x07 payload: ü\n\u202e" in line
 
 
+def test_keys_of_headers_that_are_no_utf8(tmp_path: Path, kraftfast: Callable[..., Done]) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(encode_batch([Record(0, 0, None, b"v", (("caf\udce9", b"1"),))]))
+    dumped = kraftfast("log", "dump", "--records", path)
+    assert dumped.out.splitlines()[-1].endswith(r"headerKeys: [caf\xe9] payload: v")
+    [shown] = kraftfast("log", "dump", "--records", "--json", path).objects
+    assert shown["records"][0]["headers"] == [{"name_base64": "Y2Fm6Q==", "value": "1"}]
+
+
 def test_control_records_of_other_kinds(tmp_path: Path, kraftfast: Callable[..., Done]) -> None:
     path = tmp_path / "00000000000000000000.log"
     said = [OtherControl(1, b"\0\0\0\0\0\7"), OtherControl(9, b"")]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kraftfast
+from kraftfast import limits
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, LocalError
 from kraftfast.quorum import LocalQuorum
@@ -39,6 +40,7 @@ NO_BYTES = ("text", 5, 1.5, [], Odd(), True, ADDRESSES, PARTLY_ADDRESSES)
 NO_HEADERS = (
     5, True, "ab", b"ab", {}, {"a": b"b"}, Odd(), [5], ["ab"], [None], [("a",)], [("a", 5)],
     [("a", b"b", b"c")], [(5, b"")], [(b"a", b"b")], [(None, b"")], [("\ud800", b"")],
+    [("caf\udce9", b"")], [("many", b"")] * (limits.HEADERS_PER_RECORD_MAX + 1),
 )  # fmt: skip
 NO_COLUMNS = (
     5, None, "ab", b"ab", [5], ["a"], Odd(), {"a": 1}, {b"a"}, [[b"a"]], True, ADDRESSES,

@@ -367,5 +367,8 @@ def test_keys_and_headers_of_arrow_columns_are_records_as_others() -> None:
     for wrong in (pa.array([b"a"]), [[("a", b"")]], pa.array([[1]])):
         with pytest.raises(errors.InvalidOption, match="Arrow array of headers"):
             builder.Values([b"a"], headers=wrong)
+    binary = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    with pytest.raises(errors.InvalidOption, match="keys of headers are a string, not binary"):
+        builder.Values([b"a"], headers=pa.array([[{"key": b"caf\xe9", "value": b""}]], binary))
     with pytest.raises(errors.InvalidOption, match="2 keys or headers for 1 values"):
         builder.Values([b"a"], keys=[b"a", b"b"])

@@ -57,13 +57,13 @@ def test_headers_where_there_are_some(tmp_path: Path) -> None:
     from kraftfast.record import pure
     from kraftfast.record.shapes import Record
 
-    headers = [(), (("a", b"1"), ("b", None)), (), (("c", b""),)]
+    headers = [(), (("a", b"1"), ("b", None)), (), (("c", b""), ("caf\udce9", b"2"))]
     records = [Record(n, TIMESTAMP, None, b"v", each) for n, each in enumerate(headers)]
     files = LogFiles(tmp_path / "replica")
     files.roll().write_bytes(pure.encode_batch(records, leader_epoch=1))
     assert [row["headers"] for row in rows_of(source(files.path), ["headers"])] == [
         None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None,
-        [{"key": "c", "value": b""}],
+        [{"key": "c", "value": b""}, {"key": r"caf\xe9", "value": b"2"}],
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
-from kraftfast.cli.consume import text_or_base64
+from kraftfast.cli.consume import header_fields, text_or_base64
 from kraftfast.errors import CorruptBatch, InputError
 from kraftfast.log import scan
 from kraftfast.log.disk import Disk
@@ -25,7 +25,7 @@ from kraftfast.log.snapshots.snapshot_files import id_of
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import OtherControl, SnapshotFooter, SnapshotHeader, decode_control
-from kraftfast.record.shapes import DELETE_HORIZON, LOG_APPEND_TIME, NO_SEQUENCE, Record
+from kraftfast.record.shapes import DELETE_HORIZON, LOG_APPEND_TIME, NO_SEQUENCE, Record, key_bytes
 from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, ReplicaKey, Voter, uuid_text
 
 BOOTSTRAP = "bootstrap" + SNAPSHOT_SUFFIX
@@ -236,16 +236,14 @@ def record_fields(found: BatchView, record: Record) -> dict[str, Any]:
         name, said = control_fields(record)
         return fields | {"control": {"type": name, **said}}
     fields |= text_or_base64("key", record.key) | text_or_base64("value", record.value)
-    fields["headers"] = [
-        {"name": name, **text_or_base64("value", value)} for name, value in record.headers
-    ]
+    fields["headers"] = header_fields(record)
     return fields
 
 
 def record_line(found: BatchView, record: Record) -> str:
     """Return one line, as Kafka's tool prints it with ``--print-data-log``."""
     stamp = "LogAppendTime" if found.attributes & LOG_APPEND_TIME else "CreateTime"
-    names = ",".join(shown(name.encode()) for name, _ in record.headers)
+    names = ",".join(shown(key_bytes(name)) for name, _ in record.headers)
     words = [
         f"| offset: {record.offset} {stamp}: {record.timestamp}",
         f"keySize: {_size(record.key)} valueSize: {_size(record.value)}",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kraftfast.errors import CorruptBatch, InvalidOption
+from kraftfast.errors import InvalidOption
 from kraftfast.record.columns import BytesColumn
 from kraftfast.record.rows import Rows
 from kraftfast.record.shapes import CODEC_MASK, CONTROL, Codec
@@ -173,15 +173,17 @@ def headers_of(rows: Rows) -> pa.Array:
     """Return a list a row, null where it has none, as Spark's source for Kafka has it: nulls cost
     less.
 
-    Raises CorruptBatch for a key that is no UTF-8.
+    Kafka takes keys that are no UTF-8, of which a column of text can hold the bytes as escapes.
     """
     if rows.header_ends is None:
         return pa.nulls(len(rows), HEADER_TYPE)
     assert rows.header_keys is not None and rows.header_values is not None
+    keys = rows.header_keys.to_arrow()
     try:
-        keys = rows.header_keys.to_arrow().cast(pa.string())
+        keys = keys.cast(pa.string())
     except pa.ArrowInvalid:
-        raise CorruptBatch("the key of a header is no UTF-8") from None
+        texts = [key.decode(errors="backslashreplace") for key in keys.to_pylist()]
+        keys = pa.array(texts, pa.string())
     pairs = pa.StructArray.from_arrays([keys, byte_strings(rows.header_values)], ["key", "value"])
     ends = np.concatenate([[0], rows.header_ends]).astype(np.int32)
     none = np.append(ends[1:] == ends[:-1], False)

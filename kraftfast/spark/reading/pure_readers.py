@@ -20,7 +20,7 @@ from kraftfast.record import pure
 from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
 from kraftfast.record.pure import RECORD_BYTES_MIN, batch_at, batches, check_batch, crc32c
 from kraftfast.record.pure import Batch as BatchView
-from kraftfast.record.shapes import FAULT_TEXTS, LOG_APPEND_TIME, Fault, refusal
+from kraftfast.record.shapes import FAULT_TEXTS, LOG_APPEND_TIME, Fault, key_bytes, refusal
 
 __all__ = [
     "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
@@ -147,7 +147,7 @@ def _records(batch: BatchView, block: bytes) -> list[Taken]:
     return [
         (
             each.offset, each.timestamp, each.key, each.value,
-            [(key.encode(errors="surrogateescape"), value) for key, value in each.headers],
+            [(key_bytes(key), value) for key, value in each.headers],
         )
         for each in batch.records()
     ]  # fmt: skip
