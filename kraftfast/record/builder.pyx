@@ -333,7 +333,9 @@ cdef object refused(int fault, int64_t number):
     if fault == ENCODE_OFFSETS:
         return errors.InvalidOption(f"offsets of value {number} decrease or leave the data")
     if fault == ENCODE_HEADERS:
-        return errors.InvalidOption(f"headers of record {number}: one has no key, or too many")
+        return errors.InvalidOption(
+            f"headers of record {number}: one has no key, or there are more than "
+            f"{limits.HEADERS_PER_RECORD_MAX}")
     if fault == ENCODE_TIMESTAMP:
         return errors.InvalidOption(f"timestamp of record {number} is too far from the first one's")
     return errors.RecordsRefused(
@@ -439,7 +441,8 @@ cdef bytes encode_headers(headers):
     if not headers:
         return b""
     if len(headers) > limits.HEADERS_PER_RECORD_MAX:
-        raise errors.InvalidOption(f"a record with {len(headers)} headers")
+        raise errors.InvalidOption(
+            f"a record has at most {limits.HEADERS_PER_RECORD_MAX} headers, not {len(headers)}")
     try:
         for key, value in headers:
             for part in (key.encode(), as_bytes(value)):

@@ -294,6 +294,8 @@ def test_what_a_builder_refuses() -> None:
     ):
         with pytest.raises(errors.InvalidOption):
             open_batch.append(**wrong)
+    with pytest.raises(errors.InvalidOption, match="at most 65536 headers, not 65537"):
+        open_batch.append(b"v", headers=[("h", b"")] * (limits.HEADERS_PER_RECORD_MAX + 1))
     assert open_batch.append(b"v", timestamp=-(2**62))
     with pytest.raises(errors.InvalidOption, match="too far"):
         open_batch.append(b"v", timestamp=2**63 - 1)

@@ -10,6 +10,7 @@ from kraftfast.record.encode cimport (
     headers_size, value_at,
 )
 
+from kraftfast import limits
 from kraftfast.arguments import refuse
 from kraftfast.errors import InvalidOption, RecordsRefused, RecordTooLarge
 
@@ -20,7 +21,7 @@ cdef enum RecordFault:
 
 FAULTS = {
     BAD_OFFSETS: "has offsets that decrease or leave the data",
-    TOO_MANY_HEADERS: "has too many headers",
+    TOO_MANY_HEADERS: f"has more than {limits.HEADERS_PER_RECORD_MAX} headers",
     HEADER_WITHOUT_KEY: "has a header whose key is null: leave it out",
 }
 
