@@ -66,10 +66,10 @@ def secrets(environment: Mapping[str, str]) -> list[str]:
     login, at, _ = urlsplit(endpoint(environment)).netloc.rpartition("@")
     found = {login + at} if at else set()
     for header in ",".join(environment.get(name, "") for name in HEADERS).split(","):
-        value = (header.partition("=")[2] or header).strip()
-        if len(value) >= SECRET_CHARACTERS_MIN:
-            plain = unquote(value).strip()
-            found |= {value, plain, repr(plain)[1:-1]}  # an error quotes it one way or another
+        for value in (header.strip(), header.partition("=")[2].strip()):  # it may have no name
+            if len(value) >= SECRET_CHARACTERS_MIN:
+                plain = unquote(value).strip()
+                found |= {value, plain, repr(plain)[1:-1]}  # an error quotes it one way or another
     return sorted(found - {""}, key=len, reverse=True)
 
 

@@ -349,6 +349,7 @@ def test_a_password_is_used_all_the_same(
         ("OTEL_EXPORTER_OTLP_HEADERS", "s3cret", "Header format invalid!"),
         ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=s3cret;b", "Header format invalid!"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=b;s3cret==", "Header format invalid!"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b,Basic s3cret==", "Header format invalid!"),
         ("OTEL_RESOURCE_ATTRIBUTES", "zone", "Invalid key value resource attribute pair zone"),
     ],
 )
