@@ -20,6 +20,11 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 HEADERS = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 SECRET_CHARACTERS_MIN = 4
 """A shorter value of a header is found in any text."""
+CREDENTIAL_PROVIDERS = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_METRICS_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+)
+"""They name a session of the user's own."""
 WARNINGS_MAX = 10
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
@@ -131,8 +136,11 @@ class Pusher:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.resources import OTELResourceDetector
 
+        from kraftfast.live.otlp_session import Session
+
         OTELResourceDetector().detect()  # for its warnings, which each push has again
-        return OTLPMetricExporter()
+        own = any(os.environ.get(name) for name in CREDENTIAL_PROVIDERS)
+        return OTLPMetricExporter(session=None if own else Session())
 
     def _run(self, exporter: Any, every_s: float) -> None:
         while not self._closing.wait(every_s):

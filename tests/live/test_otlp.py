@@ -6,6 +6,7 @@ import base64
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,12 +40,12 @@ UNITS = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "": ""}
 
 
 class Receiver:
-    """Takes metrics as a collector does. ``status``: what it answers."""
+    """Takes metrics as a collector does. ``status``: what it answers; ``endless``: for ever."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Any]] = []
         self.authorizations: list[str | None] = []
-        self.status = 200
+        self.status, self.endless, self.sent = 200, False, 0
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,7 +55,13 @@ class Receiver:
                 receiver.requests.append((self.path, taken))
                 receiver.authorizations.append(self.headers["Authorization"])
                 self.send_response(receiver.status)
+                if receiver.status == 302:
+                    self.send_header("Location", "/elsewhere")
                 self.end_headers()
+                with suppress(ConnectionError):
+                    while receiver.endless:
+                        receiver.sent += self.wfile.write(bytes(64 * 1024))
+                        receiver.endless = receiver.sent < 2**30
                 self.wfile.write(ExportMetricsServiceResponse().SerializeToString())
 
             def log_message(self, *_args: Any) -> None:
@@ -148,22 +155,33 @@ def test_the_environment_names_the_service(
     assert (named["service.name"], named["zone"]) == ("orders", "b")
 
 
+@pytest.mark.parametrize("status", [400, 302])
 def test_a_collector_that_refuses_is_told_of_once(
-    receiver: Receiver, capfd: pytest.CaptureFixture[str]
+    receiver: Receiver, status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And once more when it takes metrics again; the library's own lines do not appear."""
     told: list[Entry] = []
     made = pusher(told)
     exporter = made._exporter()
-    receiver.status = 400
+    receiver.status = status
     for _ in range(3):
         made.push(exporter)
     receiver.status = 200
     for _ in range(2):
         made.push(exporter)
     assert [each.event for each in told] == ["otlp_failed", "otlp_restored"]
-    assert receiver.url in told[0].message and "400" in told[0].message
+    assert receiver.url in told[0].message and str(status) in told[0].message
     assert capfd.readouterr().err == ""
+
+
+def test_an_answer_without_an_end_is_not_read_to_its_end(receiver: Receiver) -> None:
+    """It took the memory of the host."""
+    receiver.endless = True
+    told: list[Entry] = []
+    made = pusher(told)
+    made.push(made._exporter())
+    receiver.close()
+    assert 0 < receiver.sent < 2**26 and told == []
 
 
 def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
