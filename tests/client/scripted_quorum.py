@@ -70,6 +70,12 @@ class ScriptedQuorum:
 
     # --- what leads -------------------------------------------------------------------------------
 
+    def take(self) -> bool:
+        """Take what was handed over, and answer nothing; whether that was anything."""
+        with self._lock:
+            self._take()
+            return bool(self._verdicts)
+
     def lose(self) -> None:
         """The leader ends; what it took last may be lost with it."""
         with self._lock:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import pytest
 
 from kraftfast.client.admin.admin import AsyncAdmin
 from kraftfast.client.consumer.consumer import Consumer
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.client.watch import Watch
-from kraftfast.errors import Closed, NoQuorum, UnauthenticatedListener
+from kraftfast.errors import Closed, NoQuorum, UnauthenticatedListener, UnknownOutcome
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
+from tests.client.kit import wait_until
+from tests.client.scripted_quorum import ScriptedQuorum
 from tests.client.test_forks import calls_of, calls_of_consumer, calls_of_quorum
 
 
@@ -98,6 +102,82 @@ def test_an_async_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
         assert untouched(fds)
 
     asyncio.run(main())
+
+
+@pytest.fixture
+def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedQuorum]:
+    """A leader that answers nothing; the end of a block waits shortly for it."""
+    for kind in (Producer, AsyncProducer):
+        monkeypatch.setitem(kind.close.__kwdefaults__, "timeout", 0.05)
+    found = ScriptedQuorum()
+    found.mute = True
+    yield found
+    found.stop()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_records_that_a_close_leaves_are_told(
+    mute: ScriptedQuorum, idempotent: bool, taken: bool
+) -> None:
+    """A flush under way and the end of a block returned as if they were committed."""
+    raised: list[type[BaseException]] = []
+
+    def flush(producer: Producer) -> None:
+        with pytest.raises((UnknownOutcome, Closed)) as caught:
+            producer.flush(timeout=10)
+        raised.append(caught.type)
+
+    with pytest.raises((UnknownOutcome, Closed)) as left:
+        with Producer(mute, idempotent=idempotent) as producer:
+            ticket = producer.append(b"lost?")
+            flushing = threading.Thread(target=flush, args=(producer,))
+            flushing.start()
+            if taken:
+                wait_until(mute.take)
+    flushing.join()
+    flush(producer)
+    with pytest.raises((UnknownOutcome, Closed)) as waited:
+        producer.wait(ticket)
+    assert {*raised[1:], left.type} == {waited.type}
+    assert raised[0] in (UnknownOutcome, waited.type)
+    assert waited.type is UnknownOutcome or not taken
+
+
+def test_records_that_a_close_leaves_are_told_to_asyncio(mute: ScriptedQuorum) -> None:
+    async def main() -> None:
+        with pytest.raises(UnknownOutcome):
+            async with AsyncProducer(Producer(mute)) as producer:
+                future = producer.append(b"lost?")
+                flushing = asyncio.create_task(producer.flush(timeout=10))
+                while not mute.take():
+                    await asyncio.sleep(0.001)
+        for told in (flushing, future, producer.flush()):
+            with pytest.raises(UnknownOutcome):
+                await told
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_block_raises_nothing_beside_another_exception_or_a_close(
+    mute: ScriptedQuorum,
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(Producer(mute)) as closed:
+            closed.append(b"lost?")
+            await closed.close(timeout=0.0)
+        with pytest.raises(ZeroDivisionError):
+            async with AsyncProducer(Producer(mute)) as failing:
+                failing.append(b"lost?")
+                raise ZeroDivisionError
+
+    asyncio.run(main())
+    with Producer(mute) as closed:
+        closed.append(b"lost?")
+        closed.close(timeout=0.0)
+    with pytest.raises(ZeroDivisionError), Producer(mute) as failing:
+        failing.append(b"lost?")
+        raise ZeroDivisionError
 
 
 def test_a_consumer(quorum: LocalQuorum, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import math
 import warnings
 from asyncio import _get_running_loop
 from collections import deque
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from typing import Any, Unpack
 
 from kraftfast import forks
@@ -39,7 +39,9 @@ from kraftfast.client.producer.tickets import (
     cut_short,
     naming,
     offsets_of,
+    raise_left,
 )
+from kraftfast.client.producer.turns import NO_ROOM, Turns
 from kraftfast.client.search import Pause, ends_search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -55,7 +57,6 @@ from kraftfast.errors import (
 from kraftfast.record.builder import Values
 
 ALARM_STEP_S, ROOM_S = 0.005, 0.05
-NO_ROOM = "no room: the quorum does not keep up, or has no majority"
 NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
 
 
@@ -68,7 +69,7 @@ class AsyncProducer(forks.Unique):
 
     # producer: whose outcomes and sender. _waiting: (ticket, future, deadline), by ticket.
     # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
-    # _turn: held by the append that waits for room longest. _queued: those that hold or want it.
+    # _turns: of the appends that wait for room.
     # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, or doubts one.
     # _exchange: the one that gets a larger sender, while it does: no sender is watched meanwhile.
@@ -84,7 +85,7 @@ class AsyncProducer(forks.Unique):
         self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
         self._alarm_at = math.inf
         self._alarm: asyncio.TimerHandle | None = None
-        self._turn, self._queued = asyncio.Lock(), 0
+        self._turns = Turns(self._now)
         self._watched: Sender | None = None
         self._room, self._turn_ends = asyncio.Event(), False
         self._search: asyncio.Task[None] | None = None
@@ -131,7 +132,7 @@ class AsyncProducer(forks.Unique):
         Closed.
         """
         check_fields(fields)
-        if self._queued:
+        if self._turns.wanted:
             self._check_open()
             raise WouldBlock("other appends wait for room")
         return self._append(value, fields, math.inf)
@@ -164,7 +165,7 @@ class AsyncProducer(forks.Unique):
         """
         deadline = deadline_after(timeout, now=self._now)
         check_fields(fields)
-        if not self._queued:
+        if not self._turns.wanted:
             try:
                 return await self._append(value, fields, deadline)
             except (WouldBlock, RecordTooLarge):
@@ -176,7 +177,8 @@ class AsyncProducer(forks.Unique):
     ) -> asyncio.Future[int]:
         """Append as soon as there is room; the call that has waited longest is first."""
         wished = False
-        async with self._in_turn(deadline):
+        self._check_open()
+        async with self._turns.next(deadline):
             while True:
                 try:
                     return self._append(value, fields, deadline)
@@ -184,27 +186,6 @@ class AsyncProducer(forks.Unique):
                     wished = await self._wait_room(deadline, wished)
                 except RecordTooLarge as error:
                     await self._enlarge(error.record_bytes, deadline)
-
-    @contextlib.asynccontextmanager
-    async def _in_turn(self, deadline: float) -> AsyncIterator[None]:
-        """Wait until the appends that were called before are handed over. Raises TimedOut.
-
-        Does not let others run if there are none.
-        """
-        self._check_open()
-        self._queued += 1  # the lock alone is free for a moment between two that wait for it
-        try:
-            try:
-                async with asyncio.timeout(max(0.0, deadline - self._now())):
-                    await self._turn.acquire()
-            except TimeoutError:
-                raise TimedOut(NO_ROOM) from None
-            try:
-                yield
-            finally:
-                self._turn.release()
-        finally:
-            self._queued -= 1
 
     async def _enlarge(self, record_bytes: int, deadline: float) -> None:
         """Have a sender that takes such a record. Cancelled, the exchange goes on."""
@@ -244,7 +225,8 @@ class AsyncProducer(forks.Unique):
         tickets: list[range] = []
         done, largest, wished = 0, -1, False
         try:
-            async with self._in_turn(deadline):
+            self._check_open()
+            async with self._turns.next(deadline):
                 while done < len(column):
                     sender = self.producer.sender
                     taken = 0
@@ -428,17 +410,19 @@ class AsyncProducer(forks.Unique):
     # --- end --------------------------------------------------------------------------------------
 
     async def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
+        """Wait until everything handed over is resolved; raises as :meth:`Producer.flush`."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal.again()
-        deadline = deadline_after(timeout, now=self._now)
-        await self._wait_ticket(self._outcomes.next_ticket - 1, deadline)
+        deadline, last = deadline_after(timeout, now=self._now), self._outcomes.next_ticket - 1
+        await self._wait_ticket(last, deadline)
+        raise_left(self._outcomes, self.producer.left_from, last)
 
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
 
-        Cancelled, or after the end of the loop, it waits for no record. Raises InvalidOption, and
-        LocalError in another loop or thread, which closes nothing.
+        ``async with`` raises that at its end, as the blocking producer does. Cancelled, or after
+        the end of the loop, it waits for no record. Raises InvalidOption, and LocalError in another
+        loop or thread, which closes nothing.
         """
         deadline_after(timeout)
         if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):
@@ -450,8 +434,9 @@ class AsyncProducer(forks.Unique):
             check_loop(self._loop)
         try:
             if not self._closed:
+                self.producer.begin_close()
                 await self.flush(timeout=timeout)
-        except UnknownOutcome:
+        except (UnknownOutcome, Closed):
             pass
         finally:
             if not self._closed:
@@ -496,5 +481,8 @@ class AsyncProducer(forks.Unique):
     async def __aenter__(self) -> AsyncProducer:
         return await self._connected()
 
-    async def __aexit__(self, *_raised: object) -> None:
+    async def __aexit__(self, kind: object, *_raised: object) -> None:
+        was_closed = self._closed
         await self.close()
+        if kind is None and not was_closed:
+            await self.flush(timeout=0.0)

@@ -37,6 +37,7 @@ from kraftfast.client.producer.tickets import (
     cut_short,
     naming,
     offsets_of,
+    raise_left,
 )
 from kraftfast.client.producer.unclosed import Collected, run_in_background
 from kraftfast.client.search import SEARCH_GOES_ON, Pause, Search
@@ -81,6 +82,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     # _pause: of the two, after a search for a leader that has failed.
     # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
     # _closed: calls raise refusal. _ended: nothing is resolved either. _lost: no quorum is left.
+    # left_from: the first ticket without an outcome when a close began.
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         self._pause = Pause(PAUSE_S, SLEEP_S_MAX)
         self._starting, self._wanted = self.host.lock(), News(self.host.lock)
         self._closed = self._ended = self._lost = False
+        self.left_from: int | None = None
         self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
         forks.own(self)
@@ -269,10 +272,16 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         return self._identities.standing
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
+        """Wait until everything handed over so far is resolved.
+
+        Raises UnknownOutcome where the time runs out; where the producer was closed, what became of
+        the records that had no answer then: UnknownOutcome, or Closed if none of them ever left.
+        """
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal.again()
-        self.wait_resolved(self.outcomes.next_ticket - 1, self._deadline(timeout))
+        last = self.outcomes.next_ticket - 1
+        self.wait_resolved(last, self._deadline(timeout))
+        raise_left(self.outcomes, self.left_from, last)
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -407,15 +416,17 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         """Wait until everything is resolved, then let go.
 
         What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
-        except what no leader ever looked at (Closed). Callbacks are called for all of it. Where
-        another thread still waits for a leader's answer, that is told when it has it. A ``with``
-        block closes with the default: close before its end to wait less for a leader that hangs, or
-        longer. A callback that does not return is waited for at least 2 seconds. Raises
-        InvalidOption for what is no ``timeout``.
+        except what no leader ever looked at (Closed): :meth:`wait` and :meth:`flush` raise it, and
+        callbacks are called for all of it. Where another thread still waits for a leader's answer,
+        that is told when it has it. A ``with`` block closes with the default, and raises it itself
+        unless another exception leaves the block: close before its end to wait less for a leader
+        that hangs, or longer, and to raise nothing. A callback that does not return is waited for
+        at least 2 seconds. Raises InvalidOption for what is no ``timeout``.
         """
         deadline = self._deadline(timeout)
         if isinstance(self.refusal, WrongProcess):
             return
+        self.begin_close()
         try:
             while not self._closed:
                 sender = self.sender
@@ -428,6 +439,11 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             pass  # said below, ticket by ticket
         finally:
             self._end(deadline)
+
+    def begin_close(self) -> None:
+        """Note which records have no outcome yet: a flush raises what becomes of them."""
+        if self.left_from is None:
+            self.left_from = self.outcomes.resolved
 
     def _end(self, deadline: float) -> None:
         self._closed = True
@@ -473,5 +489,8 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, kind: object, *_exc: object) -> None:
+        was_closed = self._closed
         self.close()
+        if kind is None and not was_closed:
+            self.flush(timeout=0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from kraftfast.arguments import header_pairs
 from kraftfast.client.producer.outcomes import Outcomes
-from kraftfast.errors import KraftfastError, UnknownOutcome
+from kraftfast.errors import Closed, KraftfastError, UnknownOutcome
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -58,6 +58,22 @@ def resolved_batches(outcomes: Outcomes, first: int) -> list[Batch]:
     except UnknownOutcome:
         late = UnknownOutcome("called back too late: what became of them is forgotten")
         return [Batch(first, outcomes.first_known, -1, late)]
+
+
+def raise_left(outcomes: Outcomes, left_from: int | None, last: int) -> None:
+    """Raise what became of records that a close found without an answer: UnknownOutcome, or Closed
+    if none of them ever left.
+
+    ``left_from``: the first of them, None without a close; ``last``: no later ticket counts.
+    """
+    if left_from is None:
+        return
+    left = resolved_batches(outcomes, left_from)
+    errors = [each.error for each in left if each.first_ticket <= last]
+    for kind in (UnknownOutcome, Closed):
+        for error in errors:
+            if isinstance(error, kind):
+                raise error
 
 
 def check_fields(fields: RecordFields) -> None:

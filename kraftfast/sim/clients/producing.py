@@ -76,6 +76,7 @@ class Producing:
                 last = producer.last_sequence(timeout=CALL_S)
                 expect(last < 0, f"D22: a new name has {last} records")
             self._use(producer)
+            producer.close()  # its tickets say what became of the records
         self._refused(producer)
 
     def ways(self) -> tuple[Callable[[Producer], None], ...]:
