@@ -66,6 +66,8 @@ def top(
             screen.run()
             if screen.signo:
                 raise Terminated(screen.signo)
+            if screen.failure is not None:
+                raise screen.failure
 
 
 def check_terminal() -> None:

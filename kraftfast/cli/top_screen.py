@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
+from rich.console import RenderableType
 from rich.text import Text
+from rich.traceback import Traceback
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -64,7 +66,8 @@ class Top(App[None]):
 
     # looks: samples of the last minute, oldest first. rates, slow: what the curves show; slow by
     # stage. stage: whose times are drawn. half: which columns of the replicas are shown in a
-    # terminal that is not wide. signo: of the signal that ended it, 0 for none.
+    # terminal that is not wide. signo: of the signal that ended it, 0 for none. failure: what ended
+    # it, where that was an error.
 
     def __init__(self, look: Callable[[], list[Sample]], place: str, window_s: int) -> None:
         super().__init__()
@@ -74,6 +77,7 @@ class Top(App[None]):
         self.slow = {name: deque[float](maxlen=PLOTTED) for name in STAGE_NAMES}
         self.stage = STAGE_NAMES[-1]
         self.half = self.signo = 0
+        self.failure: Exception | None = None
         self.is_wide = False
 
     def compose(self) -> ComposeResult:
@@ -112,6 +116,19 @@ class Top(App[None]):
     def _ended_by(self, signo: int) -> None:
         self.signo = signo
         self.exit()
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """End by what a thread of textual raised: of a byte that is no UTF-8, say."""
+        stacks = [each.trace.stacks for each in renderables if isinstance(each, Traceback)]
+        said = [f"{each.exc_type}: {each.exc_value}" for each in sum(stacks, [])]
+        self._handle_exception(RuntimeError(f"the screen failed: {'; '.join(said)}"))
+
+    def _handle_exception(self, error: Exception) -> None:
+        if self.is_headless:  # a test's: its pilot raises it
+            super()._handle_exception(error)
+        else:
+            self.failure = error
+            self.exit(return_code=1)
 
     # --- keys -------------------------------------------------------------------------------------
 

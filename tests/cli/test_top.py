@@ -102,17 +102,7 @@ def test_without_the_library_it_says_what_to_install(
 @pytest.mark.processes
 @pytest.mark.parametrize("way", ["q", "ctrl+c", "SIGTERM"])
 def test_on_a_terminal_it_draws_and_leaves_it_as_it_was(quorum_dir: Path, way: str) -> None:
-    pytest.importorskip("textual")
-    ours, theirs = pty.openpty()
-    settings = environment() | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
-    process = subprocess.Popen(
-        command("top", "--dir", quorum_dir),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=settings,
-    )
-    os.close(theirs)
+    process, ours = on_a_terminal(quorum_dir)
     drawn = read_until(ours, b"leads epoch")
     if way == "SIGTERM":
         process.send_signal(signal.SIGTERM)
@@ -123,6 +113,35 @@ def test_on_a_terminal_it_draws_and_leaves_it_as_it_was(quorum_dir: Path, way: s
     os.close(ours)
     assert b"\x1b[?1049h" in drawn and b"\x1b[?1049l" in drawn, "the screen before is back"
     assert b"Traceback" not in drawn
+
+
+@pytest.mark.processes
+def test_a_byte_that_is_no_utf8_ends_it_in_one_line(quorum_dir: Path) -> None:
+    """Of a text in Latin-1 that is pasted; it was a screenful, and success."""
+    process, ours = on_a_terminal(quorum_dir)
+    drawn = read_until(ours, b"leads epoch")
+    os.write(ours, b"caf\xe9 ")
+    drawn += read_until(ours, None)
+    assert process.wait(TIMEOUT_S) == 70, drawn[-2000:]
+    os.close(ours)
+    said = drawn.rpartition(b"\x1b[?1049l")[2]
+    assert b"Traceback" not in said and said.count(b"UnicodeDecodeError") == 1
+    assert len(said.strip().splitlines()) == 1
+
+
+def on_a_terminal(directory: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The program, and our end of its terminal."""
+    pytest.importorskip("textual")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command("top", "--dir", directory),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment() | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+    )
+    os.close(theirs)
+    return process, ours
 
 
 def read_until(fd: int, text: bytes | None) -> bytes:

@@ -18,7 +18,7 @@ CALLED_BY_OTHERS = {
     "action_columns", "action_stage", "action_window", "compose", "on_mount", "on_resize",
     "on_broken_pipe", "format_commands", "create_module", "handle_error", "service_actions",
     "streamWriter", "pytest_collection_finish", "crc_copy",
-    "_close_self_pipe", "_make_self_pipe", "_write_to_self",
+    "_close_self_pipe", "_make_self_pipe", "_write_to_self", "panic",
 }  # fmt: skip
 """What Textual, rich, click, the interpreter, socketserver, Spark, asyncio and pytest call, and
 what ``checksum.pxd``, which ships, offers to other compiled modules."""
