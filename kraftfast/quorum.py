@@ -149,7 +149,7 @@ class LocalQuorum(QuorumOfThisHost):
                 self.supervisor.tell_error(id, error)
             if self._is_new:
                 self._wait_first_commit()
-            self.wait_leader(max(0.1, self._left(deadline)))
+            self._leader_by(max(deadline, self._deadline_after(0.1)), timeout)
             self._note_kraft_version()
         except Exception:
             self.close()
@@ -248,28 +248,28 @@ class LocalQuorum(QuorumOfThisHost):
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """Wait for a leader that can commit; return its id. Raises NoQuorum."""
-        deadline, leader = self._deadline_after(timeout), NO_NODE
+        return self._leader_by(self._deadline_after(timeout), timeout)
+
+    def _leader_by(self, deadline: float, timeout: float) -> int:
+        leader = NO_NODE
         while True:
             self._refuse_minority(self.faults)
             for id in sorted(self.directories, key=lambda id: id != leader):
                 status = self._status_if_any(id, self._left(deadline) / len(self.directories))
                 if status.get("role") == "leader" and status["high_watermark"] > 0:
                     return id
-                named = status.get("leader_id", NO_NODE)
-                if named not in (id, leader, NO_NODE):
+                if (named := status.get("leader_id", NO_NODE)) not in (id, leader, NO_NODE):
                     leader = named  # asked first from now on: the others know no more
                     break
             if self._left(deadline) <= 0:
                 why = "".join(f"; replica {id}: {error}" for id, error in self.faults.items())
                 why += self.supervisor.restarts_text()
-                raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
+                raise NoQuorum(f"no leader within {timeout:g} s{why}")
             self._processes.sleep(0.002)
 
     def _wait_first_commit(self) -> None:
-        """Sleep until the first voter of a new quorum commits, as a rule as its leader.
-
-        To be asked who leads, again and again, would keep it from being elected.
-        """
+        """Sleep until the first voter of a new quorum commits, as a rule as its leader: to be asked
+        who leads, again and again, would keep it from being elected."""
         with contextlib.suppress(PeerGone):
             with contextlib.closing(self.watch(min(self.description.voters))) as first:
                 first.wait_beyond(0, FIRST_COMMIT_S)

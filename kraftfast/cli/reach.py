@@ -98,7 +98,11 @@ def patiently(attempt: Callable[[float], T], timeout: float) -> T:
             raise
         left = timeout - first
         click.echo(f"kraftfast: {error} -> waiting for up to {left:.3g} s (--timeout)", err=True)
-    return attempt(left)
+    try:
+        return attempt(left)
+    except NoQuorum as error:
+        error.args = (str(error).replace(f"within {left:g} s", f"within {timeout:g} s"),)
+        raise
 
 
 @contextmanager

@@ -71,5 +71,5 @@ def connect_servers(
             return quorum
         except (NotLeader, NoQuorum) as error:
             if search.is_over(error):
-                raise NoQuorum(f"no leader within {timeout} s: {error}") from None
+                raise NoQuorum(f"no leader within {timeout:g} s: {error}") from None
             host.sleep(PAUSE_S)

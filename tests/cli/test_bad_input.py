@@ -178,6 +178,18 @@ def test_an_empty_path_is_refused_wherever_one_is_taken(words: str, command: cli
                 parameter.type.convert("", parameter, context)
 
 
+@pytest.mark.parametrize("words", ["append", "consume", "top --once"])
+def test_no_leader_is_told_with_the_time_that_was_given(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not with what was left of it once something was said."""
+    monkeypatch.setattr("kraftfast.cli.reach.QUIET_S", 0.2)
+    where = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
+    assert root.run([*words.split(), *where]) == 12
+    told = capsys.readouterr().err.splitlines()
+    assert "no leader within 0.2 s" in told[0] and "no leader within 0.3 s" in told[1]
+
+
 @pytest.mark.parametrize("words", ["log verify", "log dump", "storage inspect", "storage recover"])
 def test_what_belongs_to_another_user_is_not_told_to_be_missing(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

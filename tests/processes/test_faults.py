@@ -26,6 +26,7 @@ from kraftfast.errors import (
     FlushFailed,
     ForeignDirectory,
     KraftfastError,
+    NoQuorum,
     TimedOut,
 )
 from kraftfast.log.disk import Disk
@@ -87,6 +88,15 @@ def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
         with loads(quorum, "ring") as running:
             pass
         verify(quorum, settled(quorum), running)
+
+
+def test_a_start_without_a_leader_names_the_time_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what the start of the workers had left of it."""
+    monkeypatch.setattr(LocalQuorum, "_status_if_any", lambda *_asked: {})
+    with pytest.raises(NoQuorum, match="no leader within 1 s"):
+        LocalQuorum(tmp_path / "q", **SMALL, timeout=1)
 
 
 def test_a_replica_that_another_process_holds(tmp_path: Path) -> None:
