@@ -50,7 +50,7 @@ def wait_caught_up(quorum: Any, end_offset: int, timeout_s: float = CATCH_UP_TIM
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        statuses = quorum.statuses()
+        statuses = quorum.statuses(timeout=max(0.0, deadline - time.monotonic()))
         behind = [
             id
             for id in quorum.directories

@@ -114,11 +114,13 @@ class QuorumOfThisHost(Quorum):
         with _not_for_lack_of_descriptors():
             return query(self.directories[id], args, at_least, timeout, self._host)
 
-    def statuses(self) -> dict[int, dict[str, Any]]:
-        """Return the status of every replica that answers, by id, within 5 s. Raises Closed."""
+    def statuses(self, *, timeout: float = STATUS_S) -> dict[int, dict[str, Any]]:
+        """Return the status of every replica that answers, by id, within ``timeout`` seconds, 5 at
+        most. Raises Closed, InvalidOption.
+        """
         self._check_open()
-        found, ids = {}, list(self.directories)
-        deadline = self._host.monotonic() + STATUS_S
+        found, ids, now = {}, list(self.directories), self._host.monotonic
+        deadline = min(deadline_after(timeout, now=now), now() + STATUS_S)
         for number, id in enumerate(ids):  # those that hang share the time
             left = deadline - self._host.monotonic()
             if told := self._status_if_any(id, left / (len(ids) - number)):

@@ -115,7 +115,8 @@ class QuorumUnderTest(LocalQuorum):
 
     def _wait_later(self, epoch: int, deadline: float) -> int:
         while True:
-            for id, status in self.statuses().items():
+            left = max(0.0, deadline - time.monotonic())
+            for id, status in self.statuses(timeout=left).items():
                 if status["role"] == "leader" and status["epoch"] > epoch:
                     return id
             if time.monotonic() >= deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -65,6 +66,31 @@ def test_links_are_cut_and_healed(quorum: QuorumUnderTest) -> None:
     assert quorum.wait_next_leader(epoch) in quorum.directories
     with pytest.raises(InvalidOption):
         quorum.cut(9)
+
+
+@pytest.mark.processes
+def test_a_replica_that_hangs_is_asked_no_longer_than_a_call_may_take(
+    quorum: QuorumUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took seconds of its own, whatever the timeout."""
+    asked: list[float] = []
+    ask = QuorumUnderTest._status
+
+    def status(self: QuorumUnderTest, id: int, timeout: float) -> dict[str, Any]:
+        asked.append(timeout)
+        return ask(self, id, timeout)
+
+    leader = quorum.wait_leader()
+    follower = next(id for id in quorum.directories if id != leader)
+    quorum.kill(follower, signal.SIGSTOP)
+    monkeypatch.setattr(QuorumUnderTest, "_status", status)
+    with pytest.raises(NoQuorum):
+        quorum.wait_next_leader(2**30, timeout=0.1)
+    with pytest.raises(VerificationFailed):
+        quorum.verify(timeout=0.1)
+    quorum.kill(follower, signal.SIGCONT)
+    monkeypatch.undo()
+    assert asked and max(asked) <= 0.1
 
 
 SOCKETS = {"transport": "socket", "fetch_timeout_ms": 1000}

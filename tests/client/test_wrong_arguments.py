@@ -157,6 +157,7 @@ def calls_of_the_local_quorum(quorum: LocalQuorum) -> Calls:
     for name in one_replica:
         call = getattr(quorum, name)
         yield f"{name} id", (*NO_IDS, None, 99), call
+    yield "statuses timeout", (*NO_TIMES, None), lambda v: quorum.statuses(timeout=v)
     for name in ("add_replica", "add_voter", "remove_voter"):
         yield f"{name} id", NO_IDS, getattr(quorum, name)
     for name in ("remove_voter", "stop_replica", "replace", "query", "add_replica", "add_voter"):
