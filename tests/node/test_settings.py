@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import subprocess
@@ -21,6 +22,11 @@ from kraftfast.node.processes import tuning
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.tuning import Tuning, tuning_of
 from kraftfast.node.storage.local_layout import quorum_path
+
+
+def test_what_may_be_misspelt_is_what_a_quorum_takes() -> None:
+    taken = inspect.signature(kraftfast.LocalQuorum).parameters
+    assert {*tuning.BESIDE_TUNING} == {*taken} - {"path", "tuning"}
 
 
 class Machine(kraftfast.StateMachine):
@@ -112,6 +118,7 @@ def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"host": None}, "host must be a str, not None"),
         ({"processors": 3}, "processors must be a list of numbers, not 3"),
         ({"segment_byte": 1}, "unknown setting 'segment_byte': did you mean segment_bytes?"),
+        ({"votrs": 3}, "unknown setting 'votrs': did you mean voters?"),
         ({"nonsense": 1}, "unknown setting 'nonsense'$"),
     ],
 )

@@ -19,6 +19,8 @@ from kraftfast.node.state_machine import StateMachine, describe_class
 from kraftfast.types import address_text, is_loopback
 
 TRANSPORTS = ("ring", "socket")
+BESIDE_TUNING = ("voters", "durability", "records", "kraft_version", "timeout", "restart")
+"""What a LocalQuorum takes besides: settings that are misspelt may be meant so."""
 PORT_MAX = 2**16 - 1
 BYTES_MAX = 2**63 - 1
 FLUSHES = ("adaptive", "deferred", "parallel")
@@ -242,7 +244,8 @@ def tuning_of(settings: dict[str, Any]) -> Tuning:
         if name not in known:
             import difflib  # as a rule nothing is misspelt
 
-            near = difflib.get_close_matches(name, known, n=1)
+            names = (*known, *BESIDE_TUNING)
+            near = [each for each in difflib.get_close_matches(name, names, n=1) if each != name]
             hint = f": did you mean {near[0]}?" if near else ""
             raise InvalidOption(f"unknown setting {name!r}{hint}")
     return Tuning(**settings)
