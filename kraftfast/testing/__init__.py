@@ -49,6 +49,10 @@ __all__ = ["QuorumUnderTest", "batch", "simulated"]
 SMALL: Settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 18}
 """Sizes in bytes: three voters with one record have less than 1 MiB of files."""
 PAUSE_S = 0.01
+NOT_VERIFIED = (
+    "the test has closed its quorum, so the replicas were not compared: leave the close to the "
+    "fixture, or call verify() before it"
+)
 
 
 class QuorumUnderTest(LocalQuorum):
@@ -61,6 +65,7 @@ class QuorumUnderTest(LocalQuorum):
 
     # _cut: ids of replicas that were stopped by cut() and not yet resumed.
     # _links: between the replicas, where they talk over sockets.
+    # is_verified: whether verify() has found nothing wrong.
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class QuorumUnderTest(LocalQuorum):
         **settings: Unpack[Settings],
     ) -> None:
         self._cut: set[int] = set()
+        self.is_verified = False
         self._links: Links | None = None
         small: Settings = {**SMALL, **settings}
         if small.get("transport") == "socket":  # on this host alone, for the time of a test
@@ -223,6 +229,7 @@ class QuorumUnderTest(LocalQuorum):
             compared, problem = compare_replicas(paths, end_offset)
         if problem:
             raise VerificationFailed(f"the verification failed: {problem}")
+        self.is_verified = True
         return compared
 
     def close(self, *, timeout: float = 10.0) -> None:
@@ -332,7 +339,14 @@ def all_bytes(values: Iterable[Any]) -> bool:
     return all(isinstance(each, bytes | bytearray | memoryview) for each in values)
 
 
+def bytes_or_none(value: bytes | bytearray | memoryview | None) -> bytes | None:
+    """Return a copy of a value, whose bytes may lie apart."""
+    return None if value is None else bytes(value)
+
+
 if importlib.util.find_spec("pytest") is not None:
+    import warnings
+
     import pytest
 
     __all__ += ["quorum"]
@@ -350,6 +364,8 @@ if importlib.util.find_spec("pytest") is not None:
     def quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorumUnderTest]:
         """Three fresh voters; at the end they are verified and closed.
 
+        Where the test has closed them, unless :meth:`QuorumUnderTest.verify` was called, it warns:
+        they are not verified.
         Other settings: ``@pytest.mark.parametrize("quorum", [{"voters": 1}], indirect=True)``.
         Raises as :class:`QuorumUnderTest`, and VerificationFailed at the end of a test.
         """
@@ -361,6 +377,8 @@ if importlib.util.find_spec("pytest") is not None:
             yield made
             if not made.is_closed:
                 made.verify()
+            elif not made.is_verified:
+                warnings.warn(pytest.PytestWarning(NOT_VERIFIED), stacklevel=1)
 
 elif not TYPE_CHECKING:
 

@@ -186,6 +186,30 @@ def test_a_quorum_that_is_closed_wrongly_or_is_closed(tmp_path: Path) -> None:
             call()
 
 
+@pytest.mark.processes
+def test_a_test_that_closes_its_quorum_is_told_that_nothing_was_compared(
+    tmp_path: Path,
+) -> None:
+    tests = tmp_path / "test_of_a_user.py"
+    tests.write_text(
+        "import pytest\n"
+        "pytest_plugins = ['kraftfast.testing']\n"
+        "@pytest.mark.parametrize('quorum', [{'voters': 1}], indirect=True)\n"
+        "@pytest.mark.parametrize('verified', [False, True])\n"
+        "def test_it(quorum, verified):\n"
+        "    assert not verified or quorum.verify() >= 0\n"
+        "    quorum.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tests],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "2 passed, 1 warning" in done.stdout, done.stdout
+    assert "the replicas were not compared" in done.stdout and "test_it[False-" in done.stdout
+
+
 def test_a_start_without_time_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(TimedOut):
         for attempt in range(20):  # a replica that runs when it is first asked has its time
