@@ -252,6 +252,8 @@ class QuorumUnderTest(LocalQuorum):
 def pairs_of(source: int, target: int, both: bool) -> list[tuple[int, int]]:
     """Return the ways between two replicas. Raises InvalidOption."""
     pair = replica_id("source", source), replica_id("target", target)
+    if source == target:
+        raise InvalidOption(f"replica {source} has no link to itself")
     return [pair, pair[::-1]] if flag("both", both) else [pair]
 
 
@@ -328,8 +330,8 @@ def batch(
     base_offset = whole_number("base_offset", base_offset, 0, OFFSET_MAX - len(values))
     timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0, OFFSET_MAX)
     records = [
-        Record(base_offset + place, timestamp_ms, None if keys is None else keys[place], value)
-        for place, value in enumerate(values)
+        Record(base_offset + place, timestamp_ms, bytes_or_none(key), bytes(value))
+        for place, (key, value) in enumerate(zip(keys or [None] * len(values), values))
     ]
     return next(iter(batches(encode_batch(records))))
 

@@ -25,7 +25,7 @@ from kraftfast.sim.oracles.ending import check_disks, check_log
 from kraftfast.sim.require import Violation
 from kraftfast.sim.settings import Settings
 from kraftfast.sim.world import World
-from kraftfast.testing import all_bytes
+from kraftfast.testing import all_bytes, bytes_or_none, pairs_of
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -221,8 +221,8 @@ class SimulatedQuorum(Generic[M]):
         if sum(map(len, values)) + sum(len(key or b"") for key in keys or ()) > APPEND_BYTES_MAX:
             raise InvalidOption(f"an append has {APPEND_BYTES_MAX} bytes at most in a simulation")
         records = [
-            Record(place, self.now_ms, None if keys is None else keys[place], bytes(value))
-            for place, value in enumerate(values)
+            Record(place, self.now_ms, bytes_or_none(key), bytes(value))
+            for place, (key, value) in enumerate(zip(keys or [None] * len(values), values))
         ]
         append = SimulatedAppend(self._producer, self._producer.put(records))
         self._appends.append(append)
@@ -322,8 +322,7 @@ class SimulatedQuorum(Generic[M]):
             self.heal_link(source, target, both=both)
 
     def _ways(self, source: int, target: int, both: bool) -> set[tuple[int, int]]:
-        pair = self._machine(source).id, self._machine(target).id
-        return {pair, pair[::-1]} if flag("both", both) else {pair}
+        return set(pairs_of(self._machine(source).id, self._machine(target).id, both))
 
     def heal(self) -> None:
         """Heal all links and start all replicas that do not run. Raises nothing."""

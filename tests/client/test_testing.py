@@ -155,6 +155,10 @@ def test_a_batch_for_a_state_machine() -> None:
     assert (made.base_offset, made.last_offset, made.max_timestamp) == (7, 8, 5000)
     told = [(each.offset, each.timestamp, each.key, each.value) for each in made.records()]
     assert told == [(7, 5000, None, b"a"), (8, 5000, b"k", b"b")]
+    apart = memoryview(b"abcd")[::2]
+    assert [(each.key, each.value) for each in batch([apart], keys=[apart]).records()] == [
+        (b"ac", b"ac")
+    ]
     wrong: list[tuple[Any, dict[str, Any]]] = [
         ([], {}), ([b"a"], {"keys": []}), ([b"a"], {"base_offset": -1}), (5, {}), ("abc", {}),
         (b"abc", {}), ([5], {}), ([b"a"], {"keys": 5}), ([b"a"], {"keys": ["k"]}),

@@ -210,6 +210,7 @@ def test_what_cannot_be() -> None:
         lambda: quorum.machine(1),
         lambda: quorum.kill(4),
         lambda: quorum.cut_link(1, 0),
+        lambda: quorum.cut_link(1, 1),
         lambda: quorum.append(5),  # type: ignore[arg-type]
         lambda: quorum.append([1, 2]),  # type: ignore[arg-type]
         lambda: quorum.append(b"a", keys=["k"]),  # type: ignore[list-item]
