@@ -301,7 +301,8 @@ class FrameSplitter:
                 return None
             self.frame_bytes_max = self.judge(memoryview(self._buffer)[start : self._tail])
         if not FRAME_BYTES_MIN <= length <= self.frame_bytes_max:  # S6
-            raise MalformedFrame(f"a frame of {length} bytes; the cap is {self.frame_bytes_max}")
+            bounds = f"{FRAME_BYTES_MIN} to {self.frame_bytes_max}"
+            raise MalformedFrame(f"a frame of {length} bytes; {bounds} are taken")
         if length <= self._tail - start:
             self._head = start + length
             return bytes(memoryview(self._buffer)[start : self._head])

@@ -243,7 +243,7 @@ def test_what_is_no_request_of_ours_stays_small(producing: Producing) -> None:
             assert producing.it.loop.sockets.held_bytes == 0
             found = producing.it.answers(sock, piece, 1) if piece is header else sock.send(piece)
         assert found == [], "hung up"
-        assert "the cap is 8192" in str(producing.it.raised[-1]), "at once"
+        assert "4 to 8192 are taken" in str(producing.it.raised[-1]), "at once"
 
 
 def test_who_asks_nothing_is_hung_up_on(producing: Producing) -> None:
