@@ -17,7 +17,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     import difflib
 
-    names = list(known)
-    near = [each for each in names if name.strip("-") in each.strip("-").split("-")]
-    near = sorted(near, key=len) or difflib.get_close_matches(name, names, 1, 0.6)
+    word, names = name.strip("-"), {each.strip("-"): each for each in known}
+    near = [each for each in names if word in each.split("-")]
+    near = sorted(near, key=len) or difflib.get_close_matches(word, names, 1, 0.6)
+    near = [names[each] for each in near]
     return f"; did you mean {near[0]!r}?" if near else ""

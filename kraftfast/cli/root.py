@@ -179,7 +179,10 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, click.exceptions.NoSuchOption):
         params = () if context is None else context.command.get_params(context)
         known = [name for each in params for name in (*each.opts, *each.secondary_opts)]
-        text = f"there is no option {error.option_name}{did_you_mean(error.option_name, known)}"
+        near = did_you_mean(error.option_name, known)
+        if not near and context is not None and isinstance(context.command, click.Group):
+            near = " here: the options of a command stand behind its name"
+        text = f"there is no option {error.option_name}{near}"
     elif isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, KraftfastError):

@@ -290,6 +290,9 @@ def test_every_command_that_needs_something_is_named() -> None:
         (["demo", "--windw", "3"], "there is no option --windw; did you mean '--window'?"),
         (["log", "dump", "--jsn", "x"], "there is no option --jsn; did you mean '--json'?"),
         (["status", "--qqq"], "there is no option --qqq\n"),
+        (["--versoin"], "there is no option --versoin; did you mean '--version'?"),
+        (["--json", "status"], "there is no option --json here: the options of a command stand "),
+        (["log", "--records", "dump"], "no option --records here: the options of a command stand "),
         (["quorum", "remove-controller", "--id", "1"], "did you mean '--controller-id'?"),
     ],
 )
