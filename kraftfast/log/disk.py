@@ -15,6 +15,7 @@ import struct
 from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log import boot
+from kraftfast.log.holder import holder_of
 from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
@@ -462,8 +463,8 @@ class Disk:
             os.close(fd)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise storage_error("cannot lock", path, error) from None
-            directory = os.path.dirname(path)
-            raise DirectoryInUse(f"another process holds {directory} (lock file {path})") from None
+            why = f"{holder_of(path)} holds {os.path.dirname(path)} (lock file {path})"
+            raise DirectoryInUse(why) from None
         return fd
 
     def is_locked(self, path: str) -> bool:

@@ -321,7 +321,7 @@ def test_trim_needs_the_directory_for_itself(home: Home, kraftfast: Callable[...
     fill(home.open(), 3)
     for option in ((), ("--dry-run",)):
         done = kraftfast("log", "trim", home.path, *option)
-        assert done.code == IN_USE and "another process holds" in done.err
+        assert done.code == IN_USE and "this process holds" in done.err
     home.kill()
     (path,) = home.segment_paths()
     done = kraftfast("log", "trim", path)

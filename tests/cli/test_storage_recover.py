@@ -164,7 +164,7 @@ def test_a_directory_behind_a_link_is_held_by_the_process_that_starts_its_replic
         quorum.kill(1)
         wait_until(lambda: not inspected(kraftfast, target)[1]["running"])
         done = kraftfast("storage", "recover", target, "--yes")
-        assert done.code == IN_USE and f"another process holds {target}" in done.err
+        assert done.code == IN_USE and f"this process holds {target}" in done.err
         assert inspected(kraftfast, target)[1]["last_epoch"] < before["epoch"] + 999
     assert kraftfast("storage", "recover", target, "--yes").code == 0
 

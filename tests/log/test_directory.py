@@ -125,7 +125,7 @@ def test_a_missing_directory_id_is_made_up_once(tmp_path: Path) -> None:
 def test_one_at_a_time(tmp_path: Path) -> None:
     Home(tmp_path)
     held = ReplicaDirectory(Disk(), str(tmp_path))
-    with pytest.raises(DirectoryInUse, match="another process holds"):
+    with pytest.raises(DirectoryInUse, match="this process holds"):
         ReplicaDirectory(Disk(), str(tmp_path))
     with open(tmp_path / ".lock"):
         pass  # closing another descriptor of the file loses nothing
@@ -161,7 +161,7 @@ def another_process(path: Path, does: str) -> Iterator[subprocess.Popen[str]]:
 def test_a_second_process(tmp_path: Path, does: str) -> None:
     Home(tmp_path)
     with another_process(tmp_path, does) as process:
-        with pytest.raises(DirectoryInUse):
+        with pytest.raises(DirectoryInUse, match="another process holds"):
             ReplicaDirectory(Disk(), str(tmp_path))
         process.kill()
         process.wait()

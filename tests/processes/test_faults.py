@@ -80,9 +80,9 @@ def place_of_batch(path: str, offset: int, end_offset: int) -> int:
 # --- directories ----------------------------------------------------------------------------------
 
 
-def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
+def test_a_directory_that_is_held(tmp_path: Path) -> None:
     with a_quorum(tmp_path / "q") as quorum:
-        with pytest.raises(DirectoryInUse, match="another process holds .*/q ") as refused:
+        with pytest.raises(DirectoryInUse, match="this process holds .*/q ") as refused:
             kraftfast.LocalQuorum(tmp_path / "q", **SMALL, timeout=PATIENCE_S)
         assert refused.value.exit_code == 34
         with loads(quorum, "ring") as running:

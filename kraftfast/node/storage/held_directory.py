@@ -12,6 +12,7 @@ import os
 
 from kraftfast import forks
 from kraftfast.errors import DirectoryInUse
+from kraftfast.log.holder import holder_of
 
 
 class HeldDirectory:
@@ -34,7 +35,7 @@ class HeldDirectory:
         except BlockingIOError:
             self.release()
             raise DirectoryInUse(
-                f"another process holds {path}: it runs the replica in there, or changes it"
+                f"{holder_of(path)} holds {path}: it runs the replica in there, or changes it"
             ) from None
         except OSError:
             self.release()
