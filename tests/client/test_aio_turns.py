@@ -334,3 +334,30 @@ def test_an_append_waits_no_longer_for_a_larger_ring_than_it_may(quorum: Scripte
         await producer.append_wait(b"v" * 50_000, timeout=10)
 
     run(quorum, body)
+
+
+def test_what_was_given_no_time_says_what_it_lacked(quorum: ScriptedQuorum) -> None:
+    """It said that the quorum does not keep up, or that no replica leads."""
+
+    async def body(producer: AsyncProducer) -> None:
+        with pytest.raises(TimedOut, match="no time is left to make room for a record of this"):
+            await producer.append_wait(b"v" * 50_000, timeout=0)
+        quorum.mute = True
+        with pytest.raises(UnknownOutcome, match="what is under way is not acknowledged yet"):
+            await producer.append_many([b"v" * 300] * 9, timeout=0)
+        quorum.mute = False
+        await producer.flush()
+
+    async def without_a_leader() -> None:
+        producer = AsyncProducer(Producer(quorum, connect=False))
+        for call in (
+            producer.append_wait(b"v", timeout=0),
+            producer.append_many([b"v"], timeout=0),
+        ):
+            with pytest.raises(TimedOut, match="no leader was found in time"):
+                await call
+        await producer.append_wait(b"v")
+        await producer.close()
+
+    run(quorum, body)
+    asyncio.run(without_a_leader())

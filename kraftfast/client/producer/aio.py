@@ -57,6 +57,8 @@ from kraftfast.errors import (
 from kraftfast.record.builder import Values
 
 ALARM_STEP_S, ROOM_S = 0.005, 0.05
+NO_LEADER = "no leader was found in time"
+NO_TIME_TO_ENLARGE = "no time is left to make room for a record of this size"
 NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
 
 
@@ -160,7 +162,8 @@ class AsyncProducer(forks.Unique):
     ) -> int:
         """Append one record; its offset once it is committed.
 
-        Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
+        Raises TimedOut (no room, or no leader: it was not handed over), UnknownOutcome, and as
+        :meth:`Producer.wait`.
         Cancelled, it may or may not have been handed over.
         """
         deadline = deadline_after(timeout, now=self._now)
@@ -203,6 +206,8 @@ class AsyncProducer(forks.Unique):
                 sender.hold(True)  # nothing may be under way while it is exchanged
                 while sender.broken is None and (sender.under_way or sender.backlog):
                     wished = await self._wait_room(deadline, wished)
+            if self._now() >= deadline:
+                raise TimedOut(NO_TIME_TO_ENLARGE)
             self._unwatch()  # before a thread closes it
             await in_steps(self._host, self._check_open, deadline, enlarge, record_bytes)
         finally:
@@ -259,9 +264,9 @@ class AsyncProducer(forks.Unique):
         self._check_open()
         self.producer.check_fenced()
         left = deadline - self._now()
-        if left <= 0:
-            raise TimedOut(NO_ROOM)
         sender, exchange = self.producer.sender, self._exchange
+        if left <= 0:
+            raise TimedOut(NO_LEADER if sender is None else NO_ROOM)
         if exchange is not None and exchange is not asyncio.current_task():
             await asyncio.wait((exchange,), timeout=min(left, ROOM_S))  # it waits for room too
             return False

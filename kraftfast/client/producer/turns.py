@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 from kraftfast.errors import TimedOut
 
-NO_ROOM = "no room: the quorum does not keep up, or has no majority"
+NO_ROOM = (
+    "no room in time: what is under way is not acknowledged yet; without a majority it never is"
+)
 
 
 class Turns:
