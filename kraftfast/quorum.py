@@ -52,7 +52,6 @@ from kraftfast.node.storage.description import (
 )
 from kraftfast.node.storage.local_layout import (
     ON_THIS_HOST,
-    add_next,
     add_to_description,
     check_ids,
     open_or_format,
@@ -121,9 +120,8 @@ class LocalQuorum(QuorumOfThisHost):
                 self.supervisor.launch_ahead, self._storage,
             )  # fmt: skip
             self._lock = run_lock(self.path, self._storage)
-            self.directories = replica_directories(self.path, self.description.replicas)
-            for id in self.directories if self.tuning.listens else ():
-                self.addresses.setdefault(id, self.tuning.choose_address(id))
+            self.directories = replica_directories(self.path, [])
+            unplaced = self._place_all()
             self.tuning.tell_who_can_come(self.addresses)
             self.supervisor.keep([self._config(id) for id in self.directories])
             # what clients need, while the workers import what they need
@@ -143,7 +141,7 @@ class LocalQuorum(QuorumOfThisHost):
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
         try:
-            errors = self.supervisor.start(self._left(deadline))
+            errors = self.supervisor.start(self._left(deadline)) | unplaced
             self._refuse_minority(errors)
             for id, error in errors.items():  # the others go on without them
                 self.supervisor.tell_error(id, error)
@@ -166,10 +164,9 @@ class LocalQuorum(QuorumOfThisHost):
 
     def _refuse_minority(self, errors: dict[int, KraftfastError]) -> None:
         """Raise the first of these errors if the replicas without one are no majority."""
-        voters = self.description.voters
-        if errors:
-            told = [(each["epoch"], each["voters"]) for each in self.statuses().values()]
-            voters = max(told)[1] if told and max(told)[1] else voters
+        statuses = self.statuses() if errors else {}
+        told = [(each["epoch"], each["voters"]) for each in statuses.values()]
+        voters = max(told, default=(0, []))[1] or self.description.voters
         failed = [errors[id] for id in sorted(errors) if id in voters]
         if failed and 2 * len(failed) >= len(voters):
             raise failed[0]
@@ -196,27 +193,35 @@ class LocalQuorum(QuorumOfThisHost):
         self.addresses[id] = self.tuning.choose_address(id)
         return Endpoint(ON_THIS_HOST.name, *self.addresses[id])
 
-    def _places(self) -> list[VoterConfig]:
-        """Return where every replica is: its directory for rings, else its address."""
-        if self.tuning.transport == "ring":
-            return [VoterConfig(id, directory=place) for id, place in self.directories.items()]
-        return [VoterConfig(id, *address) for id, address in self.addresses.items()]
+    def _place_all(self) -> dict[int, KraftfastError]:
+        """Place all replicas; return why not, by id: one that was added stops no others (L1)."""
+        unplaced: dict[int, KraftfastError] = {}
+        for id in self.description.replicas:
+            try:
+                self._place(id)
+            except InvalidOption as error:
+                if id in self.description.voters:
+                    raise
+                unplaced[id] = error
+        return unplaced
+
+    def _place(self, id: int) -> None:
+        """Decide where a replica lives and listens. Raises InvalidOption, CannotListen."""
+        if self.tuning.listens and id not in self.addresses:
+            self.addresses[id] = self.tuning.choose_address(id)
+        self.directories[id] = os.path.join(self.path, str(id))
 
     def _config(self, id: int) -> NodeConfig:
         tuning = self.tuning
         known = self.description  # at kraft.version 1, and for replicas added later, the log says
-        first = id in known.voters and known.kraft_version < 1
+        static = known.voters if id in known.voters and known.kraft_version < 1 else []
         address = self.addresses.get(id)
         return NodeConfig(
             node_id=id,
             directory=self.directories[id],
             new_quorum=self._is_new,
-            voters=[
-                VoterConfig(voter_id, *self.addresses.get(voter_id, ("", 0)))
-                for voter_id in self.description.voters
-                if first
-            ],
-            neighbours=self._places(),
+            voters=[VoterConfig(each, *self.addresses.get(each, ("", 0))) for each in static],
+            neighbours=tuning.places(self.directories, self.addresses),
             cluster_id=self.description.cluster_id,
             listeners=[ListenerConfig("CONTROLLER", *address)] if address else [],
             processors=share(tuning.processors, len(known.voters)),
@@ -297,10 +302,7 @@ class LocalQuorum(QuorumOfThisHost):
         deadline_after(timeout)
         id = None if id is None else replica_id("id", id)
         with self._changing:
-            if id is None:
-                id, _ = add_next(self.path, self._storage)
-            else:
-                add_to_description(self.path, id, self._storage)
+            id, _ = add_to_description(self.path, id, self._storage, self.tuning.port)
             self._adopt(timeout, only=id)
             return id
 
@@ -326,10 +328,8 @@ class LocalQuorum(QuorumOfThisHost):
         new = [id for id in self.description.added if id not in self.directories]
         new, failed = [id for id in new if only in (None, id)], []
         for id in new:
-            self.directories[id] = os.path.join(self.path, str(id))
-            if self.tuning.listens:
-                self.addresses[id] = self.tuning.choose_address(id)
             try:
+                self._place(id)
                 self.supervisor.add(self._config(id), timeout)
             except BaseException as error:
                 self._forget(id)
@@ -342,7 +342,7 @@ class LocalQuorum(QuorumOfThisHost):
             raise failed[0]
 
     def _forget(self, id: int) -> None:
-        self.directories.pop(id)
+        self.directories.pop(id, None)
         self.addresses.pop(id, None)
 
     def _tell_workers(self) -> None:
@@ -445,7 +445,7 @@ class LocalQuorum(QuorumOfThisHost):
         flag("wait", wait)
         ids = None if target is None else replica_ids("target", target)
         admin = self.admin()
-        check_ids(ids or ())
+        check_ids(ids or (), self.tuning.port)
         if any(id not in self.directories for id in ids or ()):
             check_dynamic(self.describe(timeout=timeout))
         for id in ids or ():

@@ -23,7 +23,6 @@ from kraftfast.node.storage.description import changing, locked, read_descriptio
 from kraftfast.node.storage.host import KernelHost
 from kraftfast.node.storage.local_layout import (
     LiveDirectories,
-    add_next,
     add_to_description,
     format_quorum,
     on_one_device,
@@ -137,8 +136,8 @@ def test_replicas_are_added_once(tmp_path: Path) -> None:
     format_quorum(path, 2, "all", "kafka-raft", "t")
     places = LiveDirectories(path)
     assert dict(places) == {1: f"{path}/1", 2: f"{path}/2"}
-    directory_id = add_to_description(path, 7)
-    assert add_to_description(path, 7) == directory_id
+    added = add_to_description(path, 7)
+    assert added[0] == 7 and add_to_description(path, 7) == added
     assert read_description(path).added == [7]
     assert sorted(places) == [1, 2, 7] and places[7] == f"{path}/7"
     assert read_options(Disk(), places[7]) == read_options(Disk(), places[1])
@@ -174,7 +173,7 @@ def test_replicas_that_are_made_at_once_are_all_described(tmp_path: Path) -> Non
     made = at_once([lambda id=id: add_to_description(path, id) for id in (*ids, *ids)])
     assert sorted(read_description(path).added) == [*ids]
     found = [read_meta(Disk(), os.path.join(path, str(id))).directory_id for id in ids]
-    assert made == [*found, *found]
+    assert made == [*zip(ids, found), *zip(ids, found)]
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -212,7 +211,7 @@ def test_no_call_goes_on_after_an_interruption(
 def test_the_next_id_is_given_once(tmp_path: Path) -> None:
     path = str(tmp_path / "q")
     format_quorum(path, 1)
-    made = at_once([lambda: add_next(path) for _ in range(6)])
+    made = at_once([lambda: add_to_description(path, None) for _ in range(6)])
     assert sorted(id for id, _ in made) == [*range(2, 8)]
     assert sorted(read_description(path).added) == [*range(2, 8)]
 

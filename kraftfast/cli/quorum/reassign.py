@@ -35,7 +35,7 @@ def reassign(
     last; if it ends, the next leader continues. In a quorum of this host (--dir) missing replicas
     are made and started. kraftfast quorum describe --status shows how far it is.
     """
-    from kraftfast.client.admin.quorum_info import check_dynamic
+    from kraftfast.client.admin.quorum_info import base_port, check_dynamic
 
     if (target_text is None) == (not cancel):
         raise click.UsageError("give either --to or --cancel")
@@ -53,9 +53,9 @@ def reassign(
         verb = "DRY RUN of reassigning" if dry_run else "Reassigned" if not no_wait else "Assigning"
         text = f"{verb} voters {joined} to {','.join(map(str, target))}"
         check_dynamic(info)  # before anything is made
-        if directory is not None and not dry_run:
-            make_missing(directory, target)
-        elif directory is None:
+        if directory is not None:
+            make_missing(directory, target, base_port(info), dry_run)
+        else:
             refuse_unknown([id for id in added if info.find(id) is None])
         text += f" (added {added}, removed {removed})"
     if not dry_run:
@@ -71,16 +71,19 @@ def reassign(
     say(as_json, text, voters=list(before), target=target, dryRun=dry_run)
 
 
-def make_missing(directory: str, target: list[int]) -> None:
-    """Make directories for ids that have none. Raises NotFormatted, InvalidOption."""
+def make_missing(directory: str, target: list[int], port: int, dry_run: bool) -> None:
+    """Make directories for ids that have none. ``port``: as ``check_ids``.
+
+    Raises NotFormatted, InvalidOption.
+    """
     from kraftfast.log.disk import Disk
     from kraftfast.node.storage.description import DESCRIPTION
     from kraftfast.node.storage.local_layout import add_to_description, check_ids
 
-    check_ids(target)
-    if Disk().exists(os.path.join(directory, DESCRIPTION)):
-        for id in target:
-            add_to_description(directory, id)
+    makes = Disk().exists(os.path.join(directory, DESCRIPTION))
+    check_ids(target, port if makes else 0)
+    for id in target if makes and not dry_run else ():
+        add_to_description(directory, id)
 
 
 def refuse_unknown(unknown: list[int]) -> None:

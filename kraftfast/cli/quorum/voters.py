@@ -48,7 +48,7 @@ def add_controller(
     --command-config. In a quorum that kraftfast start runs (--dir) the replica is made and started.
     Voters can be added from kraft.version 1 on (kraftfast quorum upgrade).
     """
-    from kraftfast.client.admin.quorum_info import check_addition
+    from kraftfast.client.admin.quorum_info import base_port, check_addition
 
     if command_config is not None and controller_id is not None:
         raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
@@ -65,8 +65,11 @@ def add_controller(
             refuse_stranger(info, id)
     else:
         assert directory is not None
-        check_addition(reach.described(admin, deadline), controller_id)  # before anything is made
-        id, directory_id, endpoints = of_local(directory, controller_id, dry_run, deadline)
+        info = reach.described(admin, deadline)
+        check_addition(info, controller_id)  # before anything is made
+        id, directory_id, endpoints = of_local(
+            directory, controller_id, base_port(info), dry_run, deadline
+        )
         cluster_id = None
     if not dry_run:
         left = reach.left_until(deadline)
@@ -111,23 +114,23 @@ def from_properties(path: str) -> tuple[int, Uuid, tuple[Endpoint, ...], str | N
 
 
 def of_local(
-    directory: str, id: int | None, dry_run: bool, deadline: float
+    directory: str, id: int | None, port: int, dry_run: bool, deadline: float
 ) -> tuple[int, Uuid, tuple[Endpoint, ...]]:
-    """Return a replica of a quorum on this host, made if need be.
+    """Return a replica of a quorum on this host, made if need be. ``port``: as ``check_ids``.
 
-    Raises NotFormatted, StorageError, NoQuorum if it is not started until the deadline.
+    Raises InvalidOption, NotFormatted, StorageError, NoQuorum if it is not started until the
+    deadline.
     """
     from kraftfast.node.storage.description import read_description
-    from kraftfast.node.storage.local_layout import ON_THIS_HOST, add_next, add_to_description
+    from kraftfast.node.storage.local_layout import ON_THIS_HOST, add_to_description, check_ids
     from kraftfast.types import ZERO_UUID
 
-    known = read_description(directory).replicas
-    if dry_run and id not in known:
-        return max(known) + 1 if id is None else id, ZERO_UUID, (ON_THIS_HOST,)
-    if id is None:
-        chosen, directory_id = add_next(directory)
-    else:
-        chosen, directory_id = id, add_to_description(directory, id)
+    known = read_description(directory)
+    if dry_run and id not in known.replicas:
+        chosen = known.next_id if id is None else id
+        check_ids([chosen], port)
+        return chosen, ZERO_UUID, (ON_THIS_HOST,)
+    chosen, directory_id = add_to_description(directory, id, port=port)
     return chosen, directory_id, wait_for(os.path.join(directory, str(chosen)), deadline)
 
 

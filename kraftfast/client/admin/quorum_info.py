@@ -84,6 +84,15 @@ def check_addition(info: QuorumInfo, id: int | None) -> None:
         )
 
 
+def base_port(info: QuorumInfo) -> int:
+    """Return the port such that replica N listens on it + N (``kraftfast start --port``), else 0.
+
+    For callers that make a replica before any process can say where it would listen.
+    """
+    bases = {each.endpoints[0].port - each.id for each in info.voters if each.endpoints}
+    return max(0, bases.pop()) if len(bases) == 1 else 0
+
+
 def question(topic: str) -> DescribeQuorumRequest:
     """Return a DescribeQuorum of the one partition of a quorum's log."""
     partition = DescribeQuorumRequest.Partition(METADATA_PARTITION)

@@ -441,9 +441,13 @@ class Supervisor:
     def tell_error(self, node_id: int, late: KraftfastError | None = None) -> None:
         """Tell once why a worker does not run, until it has run again.
 
-        ``late``: what a start raised that it has not answered; it may have come since.
+        ``late``: what a start raised that it has not answered; it may have come since. It is also
+        why there is no such worker.
         """
-        worker = self.workers[node_id]
+        worker = self.workers.get(node_id)
+        if worker is None:
+            self._host.tell("replica_not_added", why=late)
+            return
         error = worker.error or (None if worker.opened else late)
         if error is None or str(error) == worker.told:
             return

@@ -13,15 +13,15 @@ from msgspec import Struct
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
-from kraftfast.node.config import usual_segment_bytes
+from kraftfast.node.config import VoterConfig, usual_segment_bytes
 from kraftfast.node.processes.placement import share
 from kraftfast.node.state_machine import StateMachine, describe_class
+from kraftfast.node.storage.local_layout import PORT_MAX, check_ids
 from kraftfast.types import address_text, is_loopback
 
 TRANSPORTS = ("ring", "socket")
 BESIDE_TUNING = ("voters", "durability", "records", "kraft_version", "timeout", "restart")
 """What a LocalQuorum takes besides: settings that are misspelt may be meant so."""
-PORT_MAX = 2**16 - 1
 BYTES_MAX = 2**63 - 1
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
@@ -217,11 +217,17 @@ class Tuning(Struct):
             warnings.warn(text, UnauthenticatedListener, stacklevel=3)
 
     def choose_address(self, id: int) -> tuple[str, int]:
-        """Return the host and port of a replica that listens."""
-        if self.port + id > PORT_MAX:
-            port = self.port + id
-            raise InvalidOption(f"replica {id} would listen on port {port}: the last is {PORT_MAX}")
+        """Return where a replica listens: host and port. Raises InvalidOption, CannotListen."""
+        check_ids([id], self.port)
         return self.host, self.port + id if self.port else free_port(self.host)
+
+    def places(
+        self, directories: Mapping[int, str], addresses: Mapping[int, tuple[str, int]]
+    ) -> list[VoterConfig]:
+        """Return where every replica is: its directory for rings, else its address."""
+        if self.transport == "ring":
+            return [VoterConfig(id, directory=place) for id, place in directories.items()]
+        return [VoterConfig(id, *address) for id, address in addresses.items()]
 
     def of_each_node(self, durability: str) -> dict[str, Any]:
         """Return the settings that are passed to every replica (``NodeConfig``)."""

@@ -79,6 +79,11 @@ class Description(msgspec.Struct):
         """The ids of all replicas here: the first voters, and those added since."""
         return [*self.voters, *self.added]
 
+    @property
+    def next_id(self) -> int:
+        """The id of the next replica, where none is asked for."""
+        return max(self.replicas) + 1
+
     def check_added(self, id: int) -> None:
         """Raise InvalidOption for one of the first voters: they start with the quorum."""
         if id in self.voters:

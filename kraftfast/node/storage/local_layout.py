@@ -52,6 +52,7 @@ from kraftfast.types import (
 
 ON_THIS_HOST = Endpoint("CONTROLLER", "localhost", 0)
 """Of a replica that is reached over rings alone: port 0 is nowhere."""
+PORT_MAX = 2**16 - 1
 PLAN = DESCRIPTION + ".new"
 """What is being formatted; deleted once ``quorum.json`` is written."""
 
@@ -126,16 +127,22 @@ def shared_device_text(ids: list[int]) -> str:
     return f"replicas {named} are on one device: if it is lost, all of them are (D19)"
 
 
-def check_ids(ids: Collection[int]) -> None:
+def check_ids(ids: Collection[int], port: int = 0) -> None:
     """Raise InvalidOption unless these are different ids of replicas that could all vote.
 
     One that stands there twice was meant to be another: 1,1 in place of 1,2 removes a voter.
+    ``port``: replica N listens on ``port`` + N; 0: on none, or on any.
     """
     wrong = [id for id in ids if type(id) is not int or not 0 <= id < 2**31]
     if wrong:
         raise InvalidOption(f"a replica's id is from 0 to {2**31 - 1}, not {wrong[0]!r}")
     if len(set(ids)) < len(ids):
         raise InvalidOption(f"an id stands twice among {sorted(ids)}")
+    last = max(ids, default=0)
+    if port and port + last > PORT_MAX:
+        raise InvalidOption(
+            f"replica {last} would listen on port {port + last}: the last is {PORT_MAX}"
+        )
     if len(ids) > limits.VOTERS_MAX:
         raise InvalidOption(f"a quorum has {limits.VOTERS_MAX} voters at most")
 
@@ -402,26 +409,22 @@ def _refuse_replicas(path: str, host: Host) -> None:
         raise ForeignDirectory(f"{path} holds replicas of a quorum, but no {DESCRIPTION}: {todo}")
 
 
-def add_to_description(path: str, id: int, host: Host = HOST) -> Uuid:
-    """Make one more replica of a quorum, unless it is there; returns its directory id.
+def add_to_description(
+    path: str, id: int | None, host: Host = HOST, port: int = 0
+) -> tuple[int, Uuid]:
+    """Make one more replica of a quorum, unless it is there; return its id and directory id.
 
-    Its supervisor starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
+    Its supervisor starts it (``LocalQuorum.adopt``). ``id`` None: the next one, which no other
+    process takes meanwhile. ``port``: as :func:`check_ids`. Raises InvalidOption, NotFormatted,
     StorageError.
     """
-    check_ids([id])
+    check_ids([] if id is None else [id], port)
     with changing(path, host) as description:
+        if id is None:
+            id = description.next_id
+            check_ids([id], port)
         if id in description.replicas:
-            return read_meta(host.disk, os.path.join(path, str(id))).directory_id
-        directory_id = format_replica(path, description, id, host=host)
-        description.added.append(id)
-    return directory_id
-
-
-def add_next(path: str, host: Host = HOST) -> tuple[int, Uuid]:
-    """Do as :func:`add_to_description` with the next id, which no other process takes meanwhile."""
-    with changing(path, host) as description:
-        id = max(description.replicas) + 1
-        check_ids([id])
+            return id, read_meta(host.disk, os.path.join(path, str(id))).directory_id
         directory_id = format_replica(path, description, id, host=host)
         description.added.append(id)
     return id, directory_id

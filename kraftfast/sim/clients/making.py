@@ -15,7 +15,6 @@ from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.storage.description import read_description
 from kraftfast.node.storage.local_layout import (
     PLAN,
-    add_next,
     add_to_description,
     on_device_of,
     on_one_device,
@@ -62,7 +61,7 @@ class Making:
         expect(not is_new, "D19: a quorum is made twice")
         self._check()
         self._again(lambda: add_to_description(PLACE, 9, self.host))
-        self._again(lambda: add_next(PLACE, self.host))
+        self._again(lambda: add_to_description(PLACE, None, self.host))
         self._check()
         directories = replica_directories(PLACE, read_description(PLACE, self.host).replicas)
         expect(on_one_device(directories, self.host) == [sorted(directories)], "all are here")

@@ -36,7 +36,6 @@ from kraftfast.node.storage.description import (
 from kraftfast.node.storage.local_layout import (
     PLAN,
     LiveDirectories,
-    add_next,
     add_to_description,
     format_replica,
     open_or_format,
@@ -139,7 +138,9 @@ class MakingMore(Making):
         """Wait for the lock of another process that changes the quorum, and give up."""
         held = HeldLock(PLACE, LOCK, self.host)
         try:
-            self._raises(DirectoryInUse, lambda: add_next(PLACE, self.host), "it is held")
+            self._raises(
+                DirectoryInUse, lambda: add_to_description(PLACE, None, self.host), "it is held"
+            )
         finally:
             held.release()
         held.release()  # a second one does nothing
