@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from contextlib import ExitStack
@@ -14,6 +15,8 @@ from kraftfast.cli.root import Terminated
 from kraftfast.errors import KraftfastError
 
 LOOK_EVERY_S = 0.1
+AGAIN_S = 5.0
+"""Between two attempts to start replicas that were added and could not run."""
 
 
 @click.command()
@@ -138,11 +141,13 @@ def say_what_runs(quorum: Any, tell: Any) -> None:
 class Added:
     """Notices replicas that were added to a quorum, and whether any can run at all."""
 
-    # described_ns: when quorum.json was written.
+    # described_ns: when quorum.json was written. again_at: when to start those that could not be
+    # started, which what kept them may allow by then. told: what was said of them last.
 
     def __init__(self, quorum: Any, tell: Any) -> None:
         self.quorum, self.tell = quorum, tell
         self.described_ns = self._described_ns()
+        self.again_at, self.told = math.inf, ""
 
     def run(self) -> None:
         """Run until interrupted. Raises the error of the last replica once none can run."""
@@ -156,16 +161,24 @@ class Added:
         if len(faults) == len(self.quorum.supervisor.workers):
             raise next(iter(faults.values()))
         described_ns = self._described_ns()
-        if described_ns in (-1, self.described_ns):
+        if described_ns not in (-1, self.described_ns):
+            self.described_ns, self.told = described_ns, ""
+        elif time.monotonic() < self.again_at:
             return
-        self.described_ns = described_ns
         known = set(self.quorum.directories)
+        self.again_at = math.inf
         try:
             self.quorum.adopt()
         except KraftfastError as error:  # no reason to stop all others
-            self.tell("replica_not_added", why=error)
+            self.again_at = time.monotonic() + AGAIN_S
+            self._tell_once(error)
         for id in sorted(set(self.quorum.directories) - known):
             self.tell("replica_added", id, pid=self.quorum.supervisor.pid(id) or 0)
+
+    def _tell_once(self, error: KraftfastError) -> None:
+        if str(error) != self.told:
+            self.told = str(error)
+            self.tell("replica_not_added", why=error)
 
     def _described_ns(self) -> int:
         try:

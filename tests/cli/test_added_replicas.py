@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,21 @@ def test_a_mistyped_id_ends_no_other_replica(
     done = run("status", *where, "--json")
     assert [each["node_id"] for each in json.loads(done.stdout)["replicas"]] == [1]
     assert again.stop() == 0, again.log
+
+
+def test_a_replica_whose_port_is_taken_is_started_once_it_is_free(
+    tmp_path: Path, port: int, program: Callable[..., Program]
+) -> None:
+    where = ("--dir", tmp_path / "q")
+    running = program("start", *where, "--port", port, *SMALL, "--voters", 1)
+    running.wait_for("leads")
+    add = ("quorum", "add-controller", *where, "-i", 2)
+    with socket.create_server(("127.0.0.1", port + 2)):
+        text = fails(run(*add, "--timeout", 1.5), 12)
+        assert "kraftfast start says why on its stderr, and tries again" in text
+        assert "Address already in use" in running.wait_for("replica_not_added")
+    assert run(*add).stdout.startswith(b"Added controller 2 ")
+    assert running.stop() == 0, running.log
 
 
 def test_a_dry_run_checks_the_next_id(tmp_path: Path, program: Callable[..., Program]) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.cli.start import Added
+from kraftfast.cli.start import AGAIN_S, Added
 from kraftfast.errors import (
+    CannotListen,
     CorruptLog,
     DirectoryMoved,
     DiskFull,
@@ -60,6 +61,15 @@ def quorum(tmp_path: Path) -> Iterator[Quorum]:
     quorum = Quorum(tmp_path)
     yield quorum
     quorum.supervisor.disown()
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 @pytest.fixture
@@ -130,6 +140,33 @@ def test_replicas_that_were_added_are_started(
     added.described_ns = 0
     added.look()
     assert told[1:] == ["-1 replica_not_added: a replica that was added cannot run: none leads"]
+
+
+def test_a_replica_that_could_not_be_added_is_tried_again(
+    quorum: Quorum, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a pause, without another command; why it cannot run is told once for each."""
+    clock, tried = Clock(), list[float]()
+    monkeypatch.setattr("kraftfast.cli.start.time", clock)
+
+    def adopt() -> None:
+        tried.append(clock.now)
+        if len(tried) < 3:
+            raise CannotListen("the port is taken")
+        Quorum.adopt(quorum)
+
+    monkeypatch.setattr(quorum, "adopt", adopt)
+    added = Added(quorum, tell)
+    Path(quorum.path, "quorum.json").write_text("{}")
+    for _ in range(5):
+        added.look()
+        added.look()
+        clock.now += AGAIN_S
+    assert tried == [100.0, 100.0 + AGAIN_S, 100.0 + 2 * AGAIN_S]
+    assert told == [
+        "-1 replica_not_added: a replica that was added cannot run: the port is taken",
+        "4 replica_added: it was added -> started as process 4000",
+    ]
 
 
 def test_one_fault_is_one_line(tmp_path: Path) -> None:

@@ -137,10 +137,15 @@ def of_local(
 def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     """Return the endpoints of a replica, as it reports them once it runs. Raises NoQuorum."""
     from kraftfast.client.local import wait_started
+    from kraftfast.errors import NoQuorum
     from kraftfast.types import Endpoint
 
     with reach.saying(f"kraftfast start to run the replica in {place}", deadline):
-        return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
+        try:
+            return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
+        except NoQuorum as error:
+            hint = "kraftfast start says why on its stderr, and tries again"
+            raise NoQuorum(f"{error}; {hint}") from None
 
 
 def forget(directory: str | None, ids: list[int] | None) -> None:
