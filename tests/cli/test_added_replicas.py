@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,11 @@ def test_a_replica_whose_port_is_taken_is_started_once_it_is_free(
         text = fails(run(*add, "--timeout", 1.5), 12)
         assert "kraftfast start says why on its stderr, and tries again" in text
         assert "Address already in use" in running.wait_for("replica_not_added")
+        interrupted = program(*add)
+        interrupted.wait_for("waiting for kraftfast start to run the replica")
+        assert interrupted.stop(signal.SIGINT) == 130
+        last = "kraftfast: replica 2 was made and may become a voter; --controller-id 2 goes on\n"
+        assert interrupted.log.endswith(last) and interrupted.log.count("\n") == 2
     assert run(*add).stdout.startswith(b"Added controller 2 ")
     assert running.stop() == 0, running.log
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from kraftfast.cli import options, reach
 from kraftfast.cli.quorum.options import dry_run, reaches, say
+from kraftfast.cli.root import Terminated
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.quorum_info import QuorumInfo
@@ -73,7 +75,8 @@ def add_controller(
         cluster_id = None
     if not dry_run:
         left = reach.left_until(deadline)
-        with reach.saying(f"controller {id} to catch up with the leader", deadline):
+        waited_for = f"controller {id} to catch up with the leader"
+        with telling_what_goes_on(id, server is None), reach.saying(waited_for, deadline):
             admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=left)
         forget(directory, [id])
     where = ", ".join(each.text for each in endpoints)
@@ -131,7 +134,20 @@ def of_local(
         check_ids([chosen], port)
         return chosen, ZERO_UUID, (ON_THIS_HOST,)
     chosen, directory_id = add_to_description(directory, id, port=port)
-    return chosen, directory_id, wait_for(os.path.join(directory, str(chosen)), deadline)
+    with telling_what_goes_on(chosen, made=True):
+        return chosen, directory_id, wait_for(os.path.join(directory, str(chosen)), deadline)
+
+
+@contextlib.contextmanager
+def telling_what_goes_on(id: int, made: bool) -> Iterator[None]:
+    """Say on stderr what an interrupt does not undo; ``made``: by this command."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        text = f"replica {id} was made and may" if made else f"controller {id} may"
+        more = f"; --controller-id {id} goes on" if made else ""
+        click.echo(f"kraftfast: {text} become a voter{more}", err=True)
+        raise
 
 
 def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
