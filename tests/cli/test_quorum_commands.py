@@ -62,6 +62,9 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
     done = run(*upgrade, "--feature", "kraft.version=1", "--dry-run")
     assert said(done) == "kraft.version can be upgraded to 1.\n"
     assert said(run(*upgrade, "--release-version", "4.0")) == "kraft.version was upgraded to 1.\n"
+    for more in ((), ("--dry-run",)):
+        done = run(*upgrade, "--feature", "kraft.version=1", *more)
+        assert said(done) == "kraft.version is at 1 already.\n"
     assert "cannot go back" in fails(run(*upgrade, "--feature", "kraft.version=0"), 10)
     assert "there is no kraft.version 7" in fails(run(*upgrade, "--feature", "kraft.version=7"), 10)
     add = ("quorum", "add-controller", *where)

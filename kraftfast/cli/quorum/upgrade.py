@@ -38,18 +38,24 @@ def upgrade(
     Every voter tells its leader what it speaks within a few seconds after an election: the upgrade
     waits for that.
     """
+    from kraftfast.client.admin.quorum_info import kraft_version_of
+
     if (feature is None) == (release_version is None):
         raise click.UsageError("give either --feature or --release-version")
     level = level_of(feature) if feature is not None else level_in(release_version or "")
     admin = reach.admin(directory, servers, controllers)
-    with reach.saying("every voter to say what it speaks", time.monotonic() + timeout):
-        admin.upgrade(level, validate_only=dry_run, timeout=timeout)
+    deadline = time.monotonic() + timeout
+    info = reach.described(admin, deadline)
+    is_there = kraft_version_of(info) == level and info.voters_committed
+    if not is_there:
+        with reach.saying("every voter to say what it speaks", deadline):
+            admin.upgrade(level, validate_only=dry_run, timeout=reach.left_until(deadline))
     if directory is not None and not dry_run:
         note(directory, level)
-    verb = "can be" if dry_run else "was"
+    done = "can be upgraded to" if dry_run else "was upgraded to"
     say(
         as_json,
-        f"kraft.version {verb} upgraded to {level}.",
+        f"kraft.version is at {level} already." if is_there else f"kraft.version {done} {level}.",
         feature="kraft.version",
         level=level,
         dryRun=dry_run,

@@ -55,13 +55,18 @@ class QuorumInfo:
         return next((each for each in (*self.voters, *self.observers) if each.id == id), None)
 
 
+def kraft_version_of(info: QuorumInfo) -> int:
+    """Return the version of the voter set: static voters have no directory id (KIP-853)."""
+    return int(all(each.directory_id != ZERO_UUID for each in info.voters))
+
+
 def check_dynamic(info: QuorumInfo) -> None:
     """Raise RequestRefused if the voters cannot change: kraft.version is 0.
 
     For callers that make and start a replica before they ask the leader: it would stay, as an
-    observer that no operator asked for. Static voters have no directory id (KIP-853).
+    observer that no operator asked for.
     """
-    if any(each.directory_id == ZERO_UUID for each in info.voters):
+    if kraft_version_of(info) == 0:
         raise RequestRefused(
             "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it to 1 before voters can be added "
             "or removed (kraftfast quorum upgrade --feature kraft.version=1)",
