@@ -41,9 +41,9 @@ def catch_up(quorum: Any, rows: Rows, count: int) -> tuple[list[dict[str, Any]],
     """
     first = end_of(quorum)
     with quorum.producer(record_bytes_max=rows.size) as producer:
-        records = load.throughput(producer, rows, count, None).handed_over
-    lines = [_read(quorum, first, records, rows.size, way) for way in ("batches", "records")]
-    checker = partial(rows.checker, records)
+        load.append_count(producer, rows, count)
+    lines = [_read(quorum, first, count, rows.size, way) for way in ("batches", "records")]
+    checker = partial(rows.checker, count)
     _, problem = verify.verify(quorum, first, end_of(quorum), checker)
     return [line | {"verified": not problem} for line in lines], problem
 

@@ -205,6 +205,11 @@ def throughput(
     return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
 
 
+def append_count(producer: Any, rows: Rows, count: int) -> None:
+    """Append so many records as fast as the window takes them, and wait until all are committed."""
+    append_all(producer, _until(rows.chunks(), count, None))
+
+
 def _at_least(chunks: Iterable[Chunk], count: int) -> Iterable[Chunk]:
     for chunk in chunks:
         yield chunk

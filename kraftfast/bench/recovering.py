@@ -46,11 +46,11 @@ def measure(
         retained.append_once_each(quorum, remembered)
         first_offset = end_of(quorum)
         with quorum.producer(record_bytes_max=rows.size) as producer:
-            handed_over = load.throughput(producer, rows, count, None).handed_over
-    size = handed_over * rows.size
+            load.append_count(producer, rows, count)
+    size = count * rows.size
 
     def check(quorum: Any) -> str:
-        checker = partial(rows.checker, handed_over)
+        checker = partial(rows.checker, count)
         return verify.verify(quorum, first_offset, end_of(quorum), checker)[1]
 
     began = time.monotonic()
@@ -64,7 +64,7 @@ def measure(
             lines.append(_line("kill -9 of all replicas", quorum, size, began))
             problem = check(quorum)
         if not problem:
-            lines.append(seek(quorum, first_offset, first_offset + handed_over) | _log(size))
+            lines.append(seek(quorum, first_offset, first_offset + count) | _log(size))
     return [line | {"verified": not problem} for line in lines], problem
 
 
@@ -111,7 +111,7 @@ def from_snapshot(start: Callable[..., Any], mib: float) -> dict[str, Any]:
     count = max(2, int(mib * MIB) // rows.size)
     with start(state_machine=Kept, snapshot_interval_ms=SNAPSHOT_INTERVAL_MS) as quorum:
         with quorum.producer(record_bytes_max=rows.size) as producer:
-            handed_over = load.throughput(producer, rows, count, None).handed_over
+            load.append_count(producer, rows, count)
         _wait_snapshots(quorum, end_of(quorum))
     began = time.monotonic()
     with start(state_machine=Kept) as quorum:
@@ -120,9 +120,9 @@ def from_snapshot(start: Callable[..., Any], mib: float) -> dict[str, Any]:
         took_s = time.monotonic() - began
     return {
         "part": "after a clean stop, from a snapshot",
-        "snapshot_mib": round(handed_over * rows.size / MIB, 1),
+        "snapshot_mib": round(count * rows.size / MIB, 1),
         "took_s": round(took_s, 3),
-        "verified": known == [handed_over] * len(known),
+        "verified": known == [count] * len(known),
     }
 
 

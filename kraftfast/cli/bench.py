@@ -93,7 +93,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--total",
-            type=options.MIB,
+            type=options.TOTAL_MIB,
             metavar="MIB",
             help="Or so many MiB of values.",
         ),

@@ -38,7 +38,7 @@ def total(default: float) -> Callable[..., Any]:
     """``--total MIB``"""
     return click.option(
         "--total",
-        type=options.MIB,
+        type=options.TOTAL_MIB,
         metavar="MIB",
         default=default,
         show_default=True,

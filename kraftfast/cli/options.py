@@ -73,6 +73,7 @@ class Number(click.FloatRange):
 
 SECONDS = Number(0.001, SECONDS_MAX)
 MIB = Number(0, INT64_MAX >> 20)
+TOTAL_MIB = Number(0, INT64_MAX >> 20, min_open=True)
 INT64 = click.IntRange(0, INT64_MAX)
 MILLISECONDS = click.IntRange(1, SECONDS_MAX * 1000)
 

@@ -142,7 +142,7 @@ def test_recover(tmp_path: Path) -> None:
     more = ("--snapshot", 1, "--retained-producers", 3)
     lines = lines_of("recover", "--dir", tmp_path, "--total", 1, *more)
     empty, clean, killed, seek, state = lines
-    assert empty["log_mib"] == 0 < clean["log_mib"] and empty["took_s"] > 0
+    assert (empty["log_mib"], clean["log_mib"]) == (0, 1) and empty["took_s"] > 0
     assert clean["part"] == "after a clean stop" and clean["verified"]
     assert killed["part"] == "after kill -9 of all replicas" and killed["verified"]
     assert clean["took_s"] > 0 and killed["took_s"] > 0
@@ -150,6 +150,11 @@ def test_recover(tmp_path: Path) -> None:
     assert state["part"] == "after a clean stop, from a snapshot" and state["snapshot_mib"] >= 1
     assert state["verified"] and {each["retained_producers"] for each in lines} == {3}
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["recover", "consume", "throughput"])
+def test_a_log_without_records_is_refused(command: str, tmp_path: Path) -> None:
+    assert "0" in fails(run("bench", command, "--dir", tmp_path, "--total", 0), 2)
 
 
 def test_start(tmp_path: Path) -> None:
