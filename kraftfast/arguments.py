@@ -27,6 +27,11 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 3]}..."
 
 
+def listed(ids: Iterable[int]) -> str:
+    """Return ids as a sentence has them."""
+    return ", ".join(map(str, ids)) or "none"
+
+
 def refuse(name: str, wanted: str, value: object) -> NoReturn:
     """Raise InvalidOption for an argument."""
     raise InvalidOption(f"{name} must be {wanted}, not {shown(value)}")

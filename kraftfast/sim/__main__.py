@@ -89,7 +89,7 @@ def sweep(options: argparse.Namespace, seeds: range) -> int:
     if not options.json:
         took_s = time.monotonic() - began
         print(
-            f"{runs} seeds, {len(failed)} failed, {events} events, {took_s:.0f} s, "
+            f"{counted(runs)}, {len(failed)} failed, {events} events, {took_s:.0f} s, "
             f"{events / max(took_s, 1e-3):.0f} events/s"
         )
         print(", ".join(f"{what} {count}" for what, count in sorted(total.items())), flush=True)
@@ -97,6 +97,11 @@ def sweep(options: argparse.Namespace, seeds: range) -> int:
         rest = len(seeds) - runs
         print(f"{rest} of {len(seeds)} seeds were not run: {why}", file=sys.stderr)
     return 1 if failed else code or (0 if runs else NOTHING_RUN)
+
+
+def counted(seeds: int) -> str:
+    """Return so many seeds in words."""
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> range:

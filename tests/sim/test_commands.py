@@ -167,6 +167,12 @@ def test_a_patch_that_is_no_text_is_refused(module: str, tmp_path: Path) -> None
     assert "any.patch" in done.stderr and "decode" in done.stderr
 
 
+def test_one_seed_is_one() -> None:
+    words = [sys.executable, "-m", "kraftfast.sim", *"--seed 1 --short".split()]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout.startswith("1 seed, 0 failed, "), done
+
+
 def test_lines_that_cannot_be_written_are_no_seed_that_failed() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

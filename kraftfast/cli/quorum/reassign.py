@@ -7,6 +7,7 @@ import time
 
 import click
 
+from kraftfast.arguments import listed
 from kraftfast.cli import reach
 from kraftfast.cli.quorum.options import dry_run, ids, reaches, say
 from kraftfast.cli.quorum.voters import forget
@@ -57,7 +58,7 @@ def reassign(
             make_missing(directory, target, base_port(info), dry_run)
         else:
             refuse_unknown([id for id in added if info.find(id) is None])
-        text += f" (added {added}, removed {removed})"
+        text += f" (added {listed(added)}, removed {listed(removed)})"
     if not dry_run:
         deadline = time.monotonic() + timeout
         while target and any(admin.describe(timeout=timeout).find(id) is None for id in target):
@@ -91,7 +92,6 @@ def refuse_unknown(unknown: list[int]) -> None:
     from kraftfast.errors import ErrorCode, RequestRefused
 
     if unknown:
-        raise RequestRefused(
-            f"INVALID_REPLICA_ASSIGNMENT: {unknown} neither vote nor follow: start them first",
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        )
+        why = f"{listed(unknown)} neither vote nor follow: start them first"
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        raise RequestRefused(f"INVALID_REPLICA_ASSIGNMENT: {why}", code)

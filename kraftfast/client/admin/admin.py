@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftfast import arguments, limits
-from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
+from kraftfast.arguments import flag, listed, replica_id, replica_ids, text, uuid, whole_number
 from kraftfast.client.admin.admin_ways import Way
 from kraftfast.client.admin.quorum_info import QuorumInfo, check_dynamic, question, read_answer
 from kraftfast.client.admin.read_barriers import (
@@ -208,15 +208,14 @@ class Admin:
         self._change(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, done, late, timeout)
         while wait and ids is not None:
             info = self.describe(timeout=max(0.001, deadline - self.host.monotonic()))
+            voters = listed(info.voter_ids)
             if info.target is None and info.voters_committed:
                 if list(info.voter_ids) == ids:
                     return
-                raise RequestRefused(
-                    f"the reassignment ended with voters {info.voter_ids}",
-                    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-                )
+                why = f"the reassignment ended with voters {voters}"
+                raise RequestRefused(why, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             if self.host.monotonic() >= deadline:
-                raise TimedOut(f"voters {info.voter_ids} are on the way to {ids} still")
+                raise TimedOut(f"voters {voters} are on the way to {listed(ids)} still")
             self.host.sleep(PAUSE_S)
 
     def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
