@@ -103,7 +103,10 @@ class Quorum:
     # --- what an admin is asked -------------------------------------------------------------------
 
     def describe(self, *, timeout: float) -> Any:
-        voters = [SimpleNamespace(id=id, directory_id=its) for id, its in self.voters.items()]
+        voters = [
+            SimpleNamespace(id=id, directory_id=its, endpoints=())
+            for id, its in self.voters.items()
+        ]
         ids = tuple(self.voters)
         known = SimpleNamespace(directory_id=None)
         return SimpleNamespace(
