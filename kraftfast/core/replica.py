@@ -112,7 +112,14 @@ from kraftfast.core.state import AnyRole, QuorumState
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.transitions import initialize, new_follower
 from kraftfast.errors import ForeignDirectory, InvalidOption
-from kraftfast.types import ZERO_UUID, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
+from kraftfast.types import (
+    NO_NODE,
+    ZERO_UUID,
+    ElectionState,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VoterSet,
+)
 
 
 def _on_tick(state: QuorumState, event: Tick, now_ms: int) -> None:
@@ -324,6 +331,18 @@ class Replica:
     def leader_id(self) -> int:
         """The leader of this epoch, -1 if unknown; a resigned leader names itself."""
         return self._state.leader_id
+
+    @property
+    def heard_leader_id(self) -> int:
+        """The leader if it is this replica, or has answered it since it follows; else -1.
+
+        For those who look: after a pre-vote that is lost a replica follows a dead leader again.
+        """
+        state = self._state
+        heard = state.leader is not None or (
+            state.follower is not None and state.follower.has_fetched
+        )
+        return state.leader_id if heard else NO_NODE
 
     @property
     def voted(self) -> ReplicaKey | None:

@@ -46,7 +46,11 @@ def noted(name: str) -> Callable[[Sample], float]:
 
 GAUGES = (
     Word("epoch", "The epoch that the replica is in.", word("epoch")),
-    Word("leader_id", "The leader that the replica knows, -1 if none.", word("leader_id")),
+    Word(
+        "leader_id",
+        "The leader that answers the replica, -1 if none.",
+        lambda sample: sample.leader_id,
+    ),
     Word("high_watermark", "Records below this offset are committed.", word("high_watermark")),
     Word("log_end_offset", "The end of the replica's log.", word("end_offset")),
     Word(

@@ -89,6 +89,11 @@ class Sample:
         """Whether its loop has not turned for long."""
         return self.loop_age_s is not None and self.loop_age_s > SILENT_S_MAX
 
+    @property
+    def leader_id(self) -> int:
+        """The leader by the replica's word, -1 if it knows none, or hangs: its word is old then."""
+        return -1 if self.hangs else self.words["leader_id"]
+
 
 def _stage(stats: StatsView, name: str) -> Stage:
     """Return a stage; those without a sample, of which there are many, share their buckets."""

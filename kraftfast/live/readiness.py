@@ -22,7 +22,7 @@ def why_not_ready(sample: Sample, behind_max: int = BEHIND_RECORDS_MAX) -> str:
         return f"its loop has not turned for {sample.loop_age_s:.0f} s"
     if sample.role not in ("leader", "follower", "observer"):
         return f"it is {sample.role}: it follows no leader"
-    if sample.words["leader_id"] < 0:
+    if sample.leader_id < 0:
         return "it knows no leader"
     if sample.troubles:
         return "; ".join(WHY[name] for name in sample.troubles)

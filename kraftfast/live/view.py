@@ -83,12 +83,12 @@ def view(before: list[Sample], after: list[Sample]) -> View:
     earlier = {sample.id: sample for sample in before}
     pairs = [(same_start(earlier.get(sample.id), sample), sample) for sample in after]
     seen = [sample for sample in after if sample.up and sample.words]
-    newest = max(seen, key=lambda sample: sample.words["epoch"], default=None)
+    newest = max(seen, key=lambda it: (it.words["epoch"], it.leader_id >= 0), default=None)
     told = [sample.noted["elections"] for sample in seen if "elections" in sample.noted]
     seconds = max((elapsed_s(a, b) for a, b in pairs if a is not None), default=0.0)
     return View(
         seconds=round(seconds, 3),
-        leader_id=-1 if newest is None else newest.words["leader_id"],
+        leader_id=-1 if newest is None else newest.leader_id,
         epoch=-1 if newest is None else newest.words["epoch"],
         high_watermark=watermark(after),
         records_per_s=_committed(before, after, seconds),

@@ -316,8 +316,15 @@ class EventLog:
 
     # --- what the core decides --------------------------------------------------------------------
 
-    def role_changed(self, role: str, epoch: int, leader_id: int) -> None:
-        """Report an election, or that a leader was lost or found."""
+    def role_changed(self, role: str, epoch: int, leader_id: int, heard: bool = True) -> None:
+        """Report an election, or that a leader was lost or found.
+
+        ``heard``: the leader that is followed has answered; until then it is not reported.
+        """
+        if role == "follower" and not heard:
+            if self._role[0] != "leader":
+                return
+            role = "resigned"
         (before, epoch_before, led_by), now = self._role, (role, epoch, leader_id)
         if now == self._role:
             return  # more endpoints of the leader were learnt, say

@@ -46,6 +46,7 @@ class Metrics:
 
     def __init__(self, node: Node) -> None:
         self.node, self.role = node, str(node.core.role)
+        self.unheard = self.role == "follower"
         self.appended = self.fetched = 0
         self.elections = self.elections_ms = self.led = 0
         self.longest = [0, 0]
@@ -57,6 +58,8 @@ class Metrics:
 
     def tend(self, now_ms: int) -> None:
         """Begin another window, and note what others look at, when it is time."""
+        if self.unheard and self.node.core.heard_leader_id >= 0:
+            self._heard()
         if now_ms >= self.note_ms:
             self.note_ms = now_ms + NOTE_MS
             self._note()
@@ -70,7 +73,7 @@ class Metrics:
         """Time elections; records are counted under the role in which they came."""
         now_ms = self.node.now_ms()
         self.count_records()
-        self.role = role
+        self.role, self.unheard = role, role == "follower"
         if role in ELECTING:
             if self.began_ms < 0:
                 own = role == "candidate"  # whose epoch is one that it begins itself
@@ -84,6 +87,12 @@ class Metrics:
             self.longest[1] = max(self.longest[1], took_ms)
         self.began_ms = -1
         self.led += role == "leader"
+
+    def _heard(self) -> None:
+        """Show and report the leader, which has answered: a dead one is followed for a while."""
+        node, core, self.unheard = self.node, self.node.core, False
+        node.show()
+        node.event_log.role_changed(core.role, core.epoch, core.leader_id)
 
     def count_records(self) -> None:
         """Record what came to the log since the last time; what was cut away stays counted."""
@@ -154,7 +163,7 @@ class Metrics:
         is_voter = core.voters.is_voter(node.key)
         found = {
             "current-state": current_state(core.role, voted is not None, is_voter),
-            "current-leader": core.leader_id,
+            "current-leader": core.heard_leader_id,
             "current-vote": -1 if voted is None else voted.id,
             "current-vote-directory-id": uuid_text(
                 ZERO_UUID if voted is None else voted.directory_id

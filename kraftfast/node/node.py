@@ -432,7 +432,7 @@ class Node:
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self.metrics.role_changed(effect.role)
-        self.event_log.role_changed(effect.role, effect.epoch, effect.leader_id)
+        self.event_log.role_changed(effect.role, effect.epoch, effect.leader_id, heard=False)
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
             self.ring_producers.say_not_leader(effect.leader_id, self.idle)
@@ -460,7 +460,7 @@ class Node:
         """Store epoch, leader and the log's ends in the shared counters."""
         stats, log = self.stats, self.log
         stats.put("epoch", self.core.epoch)
-        stats.put("leader_id", self.core.leader_id)
+        stats.put("leader_id", self.core.heard_leader_id)
         stats.put("log_start_offset", log.log_start_offset)
         self.show_ends()
 

@@ -11,7 +11,7 @@ from kraftfast.core.config import QuorumConfig
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, VoterSet
-from tests.core.replicas import correlation_of, replica
+from tests.core.replicas import correlation_of, leader, replica, started
 
 
 def follower_told_of(at: tuple[Endpoint, ...]) -> Replica:
@@ -76,3 +76,21 @@ def test_a_leader_says_itself_where_it_is() -> None:
     assert moves(it.step(ev.RequestReceived("s", request), 4)) == [fx.LeaderMoved(5, OLD_PLACE)]
     silent = msg.BeginQuorumEpochRequest(7, 5)
     assert moves(it.step(ev.RequestReceived("s", silent), 5)) == [], "it says nothing of it"
+
+
+def test_a_leader_is_shown_while_it_answers() -> None:
+    """Not to itself while others could lead, and not a dead one that is followed once more."""
+    it = started(epoch=5, leader=2)
+    assert (it.role, it.leader_id, it.heard_leader_id) == ("follower", 2, -1)
+    good = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=0)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), good), 0)
+    assert it.heard_leader_id == 2
+    it.step(ev.Tick(), 2000)
+    assert (it.role, it.leader_id, it.heard_leader_id) == ("prospective", 2, -1)
+    for other in (2, 3):
+        no = msg.VoteResponse(leader_id=2, leader_epoch=5)
+        it.step(ev.ResponseReceived(other, correlation_of(it, other), no), 2000)
+    assert (it.role, it.leader_id, it.heard_leader_id) == ("follower", 2, -1)
+    assert leader().heard_leader_id == 1
+    resigned = started(epoch=5, leader=1)
+    assert (resigned.role, resigned.leader_id, resigned.heard_leader_id) == ("resigned", 1, -1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.live.pages import Sample
+from kraftfast.live.pages import SILENT_S_MAX, Sample
 from kraftfast.live.view import view
 from tests.live.kit import sample, stage
 
@@ -93,6 +93,15 @@ def test_nothing_is_known_of_one_look() -> None:
     it = view(once, once)
     assert it.seconds == 0 and it.records_per_s is None and it.replicas[0].flushes_per_s is None
     assert view([], []).leader_id == -1
+
+
+def test_a_leader_that_hangs_leads_no_more() -> None:
+    """Its page says what it last said, that it leads; the one that is left has lost it."""
+    stopped = sample(1, role="leader", leader_id=1)
+    stopped = dataclasses.replace(stopped, at_ns=int(stopped.at_ns + (SILENT_S_MAX + 1) * NS))
+    assert stopped.hangs
+    assert view([], [stopped, sample(3, leader_id=-1)]).leader_id == -1
+    assert view([], [sample(1, leader_id=1), sample(3, leader_id=-1)]).leader_id == 1
 
 
 def test_who_is_in_a_later_epoch_says_who_leads() -> None:

@@ -278,6 +278,36 @@ def test_roles(told: Told, roles: list[tuple[str, int, int]], events: list[str])
     assert [each.event for each in told.shown] == events
 
 
+UNHEARD = "follower", False
+
+
+@pytest.mark.parametrize(
+    ("roles", "events"),
+    [
+        # a leader that is dead is followed again after each pre-vote that is lost
+        (
+            [("follower", True), ("prospective", True), UNHEARD, ("prospective", True), UNHEARD],
+            ["leader_followed", "leader_lost", "election_begun"],
+        ),
+        ([UNHEARD, ("follower", True)], ["leader_followed"]),
+        (
+            [("follower", True), ("prospective", True), UNHEARD, ("follower", True)],
+            ["leader_followed", "leader_lost", "election_begun", "leader_followed"],
+        ),
+        (
+            [("leader", True), UNHEARD, ("follower", True)],
+            ["leader_elected", "leader_resigned", "leader_followed"],
+        ),
+    ],
+)
+def test_a_leader_is_told_once_it_has_answered(
+    told: Told, roles: list[tuple[str, bool]], events: list[str]
+) -> None:
+    for role, heard in roles:
+        told.log.role_changed(role, 1, 2, heard)
+    assert [each.event for each in told.shown] == events
+
+
 def test_voters(told: Told) -> None:
     told.log.voters_changed({1, 2, 3}, {2, 3, 4}, 1)
     assert told.take() == [

@@ -338,6 +338,35 @@ def test_events_of_workers_reach_the_program(tmp_path: Path, kept: Kept) -> None
     assert {each["node_id"] for each in seen("replica_stopped")} == {1, 2, 3}
 
 
+@pytest.mark.processes
+def test_a_dead_leader_is_neither_shown_nor_told_again(tmp_path: Path, kept: Kept) -> None:
+    """The one voter that is left follows it again after each pre-vote that it loses."""
+    with LocalQuorum(tmp_path / "q", voters=3, fetch_timeout_ms=400, **SMALL) as quorum:
+        leader = quorum.wait_leader()
+        left, other = {1, 2, 3} - {leader}
+
+        def shown() -> tuple[int, int]:
+            status = quorum.status(left)
+            raft = status["metrics"]["kafka.server:type=raft-metrics"]
+            return status["leader_id"], raft["current-leader"]
+
+        wait_until(lambda: shown() == (leader, leader))
+        for id in (leader, other):
+            quorum.kill(id, signal.SIGSTOP)
+        wait_until(lambda: shown() == (-1, -1))
+        roles, until = [""], time.monotonic() + TIMEOUT_S
+        while roles[-2:] != ["follower", "prospective"] and time.monotonic() < until:
+            role = quorum.status(left)["role"]
+            roles += [role] if role != roles[-1] else []
+            assert shown() == (-1, -1)
+        events = [vars(each)["event"] for each in kept.records if vars(each)["node_id"] == left]
+        assert roles[-2:] == ["follower", "prospective"] and events[-1] == "election_begun"
+        assert events.count("election_begun") == events.count("leader_lost") == 1
+        for id in (leader, other):
+            quorum.kill(id, signal.SIGCONT)
+        wait_until(lambda: shown()[0] >= 0)
+
+
 @pytest.mark.parametrize("each", ["x", "\U0001f600", "\ud800", "\x01"])
 def test_why_a_worker_ends_reaches_its_supervisor_however_long(each: str) -> None:
     """D9: by it the supervisor knows that the worker must not be started again."""
