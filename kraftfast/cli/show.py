@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kraftfast.log.mounts import NOT_ON_A_DISK
+from kraftfast.node.metrics import RAFT_METRICS
 
 if TYPE_CHECKING:
     from kraftfast.bench.report import Report  # which loads numpy: status needs none
@@ -155,9 +156,8 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
         end, start = status["end_offset"], status["log_start_offset"]
         unflushed = end - status["flushed_end_offset"]
         numbers = (status["leader_id"], status["epoch"], end, head - end, status["high_watermark"])
-        made.add_row(
-            str(id), status["role"], *map(str, (*numbers, start, unflushed, status["pid"]))
-        )
+        state = status["metrics"][RAFT_METRICS]["current-state"]
+        made.add_row(str(id), state, *map(str, (*numbers, start, unflushed, status["pid"])))
     put(made)
     for id, why in missing.items():
         console.print(f"replica {id} does not answer: {why}")

@@ -13,6 +13,7 @@ from kraftfast.types import ZERO_UUID, OffsetAndEpoch, uuid_text
 if TYPE_CHECKING:
     from kraftfast.node.node import Node
 
+RAFT_METRICS = "kafka.server:type=raft-metrics"
 WINDOW_MS = 30_000
 NOTE_MS = 200
 """How often what readers of the page look at now and then is stored there."""
@@ -213,7 +214,7 @@ class Metrics:
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """Return all of them, by the group's name. Latencies are milliseconds, rates a second."""
         return {
-            "kafka.server:type=raft-metrics": self.raft(),
+            RAFT_METRICS: self.raft(),
             "kafka.controller:type=KafkaController": self.controller(),
             "kafka.server:type=SnapshotEmitter": self.snapshots(),
         }

@@ -106,6 +106,9 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
         return text.count("Observer") == 3 and text.count(" ms ago") == 10
 
     wait_for(all_follow)  # a new leader knows of observers as they come
+    rows = [line.split()[:2] for line in said(run("status", *where)).splitlines()[2:]]
+    assert [state for id, state in rows if id in "123"] == ["observer"] * 3, rows
+    assert sorted(state for id, state in rows if id in "45") == ["follower", "leader"]
     assert running.stop() == 0
 
 
