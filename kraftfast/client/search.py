@@ -12,6 +12,9 @@ FULL_S = 0.3
 FULL_PAUSE_S = 0.1
 """Between two questions to a server that has no room; before that was said for a while, less."""
 
+ELSEWHERE_S = 1.5
+"""A leader that is named and not in reach: for so long another one may be elected in its place."""
+
 FEWER = "close some of them, or append from fewer producers (one serves any number of threads)"
 
 
@@ -19,10 +22,18 @@ class Full(NoQuorum):
     """The leader runs and has no slot for one more producer: waiting longer seldom helps."""
 
 
+class Elsewhere(NotLeader):
+    """A replica leads that cannot be reached in this way: waiting longer seldom helps."""
+
+
+SETTLES_S: dict[type[KraftfastError], float] = {Full: FULL_S, Elsewhere: ELSEWHERE_S}
+"""What is believed once it was said for so long."""
+
+
 class Search:
     """When to give up a search for a leader; one that is ``patient`` only at its deadline."""
 
-    # deadline, full_by: seconds by the clock ``now``; full_by: of answers that there is no room.
+    # deadline, settled_by: seconds by the clock ``now``; settled_by: of answers of ``SETTLES_S``.
 
     def __init__(
         self,
@@ -31,7 +42,7 @@ class Search:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deadline, self.patient, self.now = deadline, patient, now
-        self.full_by = math.inf
+        self.settled_by = math.inf
         self._full_pause_s = 0.0
 
     def pause_s(self, error: KraftfastError, least_s: float) -> float:
@@ -54,16 +65,18 @@ class Search:
         """Return whether to look no longer, after an attempt that failed with ``error``.
 
         A slot that was just given up may count for a moment still, and a server that ends hangs up
-        as one without room does: that is believed once it was said for a while.
+        as one without room does: that is believed once it was said for a while, and so is that
+        another one leads which cannot be reached.
         """
         if isinstance(error, OutOfResources) and not self.patient:
             return True  # of this process, which nothing waits for yet
         now = self.now()
-        if self.patient or not isinstance(error, Full):
-            self.full_by = math.inf
-        elif self.full_by == math.inf:
-            self.full_by = now + FULL_S
-        return now >= min(self.deadline, self.full_by)
+        settles_s = math.inf if self.patient else SETTLES_S.get(type(error), math.inf)
+        if settles_s == math.inf:
+            self.settled_by = math.inf
+        elif self.settled_by == math.inf:
+            self.settled_by = now + settles_s
+        return now >= min(self.deadline, self.settled_by)
 
 
 SEARCH_GOES_ON = (NotLeader, NoQuorum, PeerGone, TimedOut, OutOfResources)

@@ -175,6 +175,17 @@ def test_status(quorum_dir: Path) -> None:
     assert [each["node_id"] for each in json.loads(done.stdout)["replicas"]] == [2]
 
 
+def test_a_replica_of_a_quorum_leads_to_its_leader(quorum_dir: Path) -> None:
+    """The directory of a follower is as good as that of the quorum."""
+    whole = json.loads(run("quorum", "describe", "--dir", quorum_dir, "--json").stdout)
+    for id in (1, 2, 3):
+        done = run("quorum", "describe", "--dir", quorum_dir / str(id), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["leaderId"] == whole["leaderId"]
+    upgrade = ("quorum", "upgrade", "--feature", "kraft.version=1", "--dry-run")
+    assert run(*upgrade, "--dir", f"{quorum_dir}/2/").returncode == 0
+
+
 def test_offsets_out_of_range(quorum_dir: Path) -> None:
     assert "10000000" in fails(run("consume", "--dir", quorum_dir, "--from", 10_000_000), 17)
     fails(run("consume", "--dir", quorum_dir, "--from", -1), 2)

@@ -245,6 +245,9 @@ def test_servers_that_join(tmp_path: Path, program: Callable[..., Program]) -> N
     assert said(run(*add, "--dry-run")).startswith("DRY RUN of adding controller 2 ")
     assert said(run(*add)).endswith(f"CONTROLLER://127.0.0.1:{servers.ports[2]}\n")
     wait_for(lambda: servers.voters() == [1, 2, 3])
+    leader = describe(*where)["leaderId"]
+    text = fails(run("quorum", "describe", "--dir", tmp_path / str(leader % 3 + 1), "--status"), 12)
+    assert f"{leader} leads, and is not here: ask by --bootstrap-controller" in text
     broker = ("quorum", "add-controller", *where, "-c", tmp_path / "4.properties")
     assert "no controller listener" in fails(run(*broker), 2)
 

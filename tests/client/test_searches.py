@@ -9,7 +9,7 @@ import pytest
 from kraftfast.client.host import KernelHost
 from kraftfast.client.producer.own_threads import PAUSE_S
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.search import FULL_PAUSE_S, Full
+from kraftfast.client.search import ELSEWHERE_S, FULL_PAUSE_S, Elsewhere, Full, Search
 from kraftfast.errors import KraftfastError, NotLeader
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -54,3 +54,17 @@ def test_a_leader_that_ended_is_not_taken_for_one_without_room(
     assert quorum.host.pauses == pytest.approx(pauses)
     producer.close()
     quorum.stop()
+
+
+def test_a_leader_that_is_elsewhere_is_not_looked_for_until_the_deadline() -> None:
+    """For a moment another one may still be elected here."""
+    now = [10.0]
+    search = Search(deadline=100.0, now=lambda: now[0])
+    for error, wait_s, is_over in [
+        (Elsewhere("4 leads", 4), ELSEWHERE_S / 2, False),
+        (NotLeader("none leads"), ELSEWHERE_S, False),
+        (Elsewhere("5 leads", 5), ELSEWHERE_S, False),
+        (Elsewhere("5 leads", 5), 0.0, True),
+    ]:
+        assert search.is_over(error) is is_over
+        now[0] += wait_s

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import KeptConnection, Refused, add_problem, ask, ask_raw, check_cluster
+from kraftfast.client.search import Elsewhere
 from kraftfast.errors import (
     KraftfastError,
     MalformedFrame,
@@ -195,7 +196,10 @@ class LocalWay:
         self._kept.close()
 
     def to_leader(self, deadline: float) -> Reached:
-        """Do as :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
+        """Do as :meth:`Way.to_leader`: who leads the latest epoch by its own word.
+
+        Raises Elsewhere where the replicas here follow one that is not.
+        """
         leaders, problems, elsewhere = [], list[KraftfastError](), set[int]()
         places = sorted(self.directories.items())
         for number, (id, directory) in enumerate(places):
@@ -219,5 +223,5 @@ class LocalWay:
             raise problems.pop() if problems else NoQuorum("no replica runs: there is none")
         if elsewhere:
             text = f"{max(elsewhere)} leads, and is not here: ask by --bootstrap-controller"
-            raise NotLeader(text, max(elsewhere))
+            raise Elsewhere(text, max(elsewhere))
         raise NotLeader("no replica leads at the moment")
