@@ -162,9 +162,8 @@ class AsyncProducer(forks.Unique):
     ) -> int:
         """Append one record; its offset once it is committed.
 
-        Raises TimedOut (no room, or no leader: it was not handed over), UnknownOutcome, and as
-        :meth:`Producer.wait`.
-        Cancelled, it may or may not have been handed over.
+        Raises TimedOut (no room or no leader: not handed over), UnknownOutcome, and
+        as :meth:`Producer.wait`. Cancelled, it may or may not have been handed over.
         """
         deadline = deadline_after(timeout, now=self._now)
         check_fields(fields)
