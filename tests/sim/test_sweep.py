@@ -34,7 +34,7 @@ from kraftfast.sim.swarm import THINNED_FROM
 from tests.sim.sweeps import check_none_failed, check_not_idle, sweep
 
 ROOT = Path(__file__).parents[2]
-SEEDS = (415, 442, 454, 499, 657, 661, 675, *range(545, 565))
+SEEDS = (415, 442, 454, 499, 657, 661, 675, 689, 754, *range(545, 565))
 """Quick ones, in which what is rarest came at least twice as often as it has to."""
 AT_LEAST = {
     "appends acknowledged": 3_500,
