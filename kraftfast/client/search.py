@@ -12,8 +12,8 @@ FULL_S = 0.3
 FULL_PAUSE_S = 0.1
 """Between two questions to a server that has no room; before that was said for a while, less."""
 
-ELSEWHERE_S = 1.5
-"""A leader that is named and not in reach: for so long another one may be elected in its place."""
+ELSEWHERE_S = 3.0
+"""A leader that is named and not in reach is believed for longer than a dead one is followed."""
 
 FEWER = "close some of them, or append from fewer producers (one serves any number of threads)"
 

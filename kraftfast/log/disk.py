@@ -14,8 +14,6 @@ import struct
 
 from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
-from kraftfast.log import boot
-from kraftfast.log.holder import holder_of
 from kraftfast.log.regular import open_regular
 from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
@@ -226,6 +224,8 @@ class Disk:
 
     def boot_id(self, path: str) -> str:
         """Return an id that each boot of the host of ``path`` changes. Raises StorageError."""
+        from kraftfast.log import boot  # for durability=memory alone
+
         return boot.kernel_boot_id()
 
     def exists(self, path: str) -> bool:
@@ -463,6 +463,8 @@ class Disk:
             os.close(fd)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise storage_error("cannot lock", path, error) from None
+            from kraftfast.log.holder import holder_of
+
             why = f"{holder_of(path)} holds {os.path.dirname(path)} (lock file {path})"
             raise DirectoryInUse(why) from None
         return fd

@@ -180,6 +180,25 @@ def test_the_end_of_a_block_raises_nothing_beside_another_exception_or_a_close(
         raise ZeroDivisionError
 
 
+def test_the_end_of_a_block_raises_nothing_that_was_raised_before(mute: ScriptedQuorum) -> None:
+    """A program that handles the error of a record must not get it twice."""
+
+    async def main() -> None:
+        async with AsyncProducer(Producer(mute)) as producer:
+            with pytest.raises(UnknownOutcome):
+                await producer.append_wait(b"lost?", timeout=0.02)
+
+    asyncio.run(main())
+    with Producer(mute) as producer:
+        producer.append(b"before")
+        with pytest.raises(UnknownOutcome):
+            producer.append_wait(b"lost?", timeout=0.02)
+    with pytest.raises((UnknownOutcome, Closed)), Producer(mute) as producer:
+        with pytest.raises(UnknownOutcome):
+            producer.append_wait(b"lost?", timeout=0.02)
+        producer.append(b"behind")
+
+
 def test_a_consumer(quorum: LocalQuorum, tmp_path: Path) -> None:
     with quorum.producer() as producer:
         first = producer.append_wait(b"1")

@@ -315,10 +315,11 @@ class AsyncProducer(forks.Unique):
     def _time_is_over(self) -> None:
         self._attend()
         self._alarm, soon, earliest = None, self._now() + ALARM_STEP_S, math.inf
-        for _, future, deadline in self._waiting:
+        for ticket, future, deadline in self._waiting:
             if deadline > soon:
                 earliest = min(earliest, deadline)
             elif not future.done():
+                self.producer.reported_to = max(self.producer.reported_to, ticket + 1)
                 future.set_exception(UnknownOutcome(NOT_IN_TIME))
         self._set_alarm(earliest)
 

@@ -15,6 +15,7 @@ cdef class Appender:
     cdef public bint caller_sleeps   # wake_threads() is wanted after the next append
     cdef readonly bint pumping       # a thread sleeps on the sender's descriptors,
     cdef readonly News news          # the others wait to be told what it took in
+    cdef public int64_t reported_to  # a call raised that tickets below it have no outcome in time
 
     cpdef wait_resolved(self, int64_t ticket, double deadline)
     cpdef pump(self, Sender sender, int64_t ticket, double deadline)

@@ -95,8 +95,10 @@ cdef class Appender:
             except KraftfastError as error:
                 if self.outcomes.resolved > ticket:
                     return
+                self.reported_to = max(self.reported_to, ticket + 1)
                 raise UnknownOutcome(f"not acknowledged: {error}") from None
             if self.outcomes.resolved <= ticket and self.host.monotonic() >= deadline:
+                self.reported_to = max(self.reported_to, ticket + 1)
                 raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
     @property

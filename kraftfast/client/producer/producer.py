@@ -82,7 +82,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     # _pause: of the two, after a search for a leader that has failed.
     # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
     # _closed: calls raise refusal. _ended: nothing is resolved either. _lost: no quorum is left.
-    # left_from: the first ticket without an outcome when a close began.
+    # left_from: the first ticket of which nothing was known or raised when a close began.
 
     def __init__(
         self,
@@ -441,9 +441,9 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             self._end(deadline)
 
     def begin_close(self) -> None:
-        """Note which records have no outcome yet: a flush raises what becomes of them."""
+        """Note which records have no outcome yet, and no call raised that: a flush does."""
         if self.left_from is None:
-            self.left_from = self.outcomes.resolved
+            self.left_from = max(self.outcomes.resolved, self.reported_to)
 
     def _end(self, deadline: float) -> None:
         self._closed = True

@@ -12,7 +12,6 @@ import os
 
 from kraftfast import forks
 from kraftfast.errors import DirectoryInUse
-from kraftfast.log.holder import holder_of
 
 
 class HeldDirectory:
@@ -33,6 +32,8 @@ class HeldDirectory:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            from kraftfast.log.holder import holder_of
+
             self.release()
             raise DirectoryInUse(
                 f"{holder_of(path)} holds {path}: it runs the replica in there, or changes it"
