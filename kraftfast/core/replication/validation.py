@@ -26,8 +26,8 @@ def validate(
 
     Kafka's ``ReplicatedLog.validateOffsetAndEpoch``, but for the snapshot. ``earliest_snapshot``:
     where this log begins, None if that is at 0. The second value is where the logs diverge, or that
-    snapshot: Kafka names the latest one, for nobody reads its log but the state machine. Here a
-    replica that got the latest one would be without records that its leader still keeps (I17).
+    snapshot. Kafka names the latest one, since only the state machine reads its log. Consumers read
+    this one: a replica that got the latest snapshot would lack records that its leader still has.
     """
     if log.start_offset == 0 and offset == 0:
         return Validity.VALID, None
