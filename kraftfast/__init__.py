@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kraftfast.client.consumer.consumer import Consumer as Consumer
     from kraftfast.client.producer.aio import AsyncProducer as AsyncProducer
     from kraftfast.client.producer.producer import Producer as Producer
-    from kraftfast.client.quorum import Quorum as Quorum
+    from kraftfast.client.quorum_base import Quorum as Quorum
     from kraftfast.connected import connect as connect
     from kraftfast.errors import *  # noqa: F403  # all of them are public
     from kraftfast.log.snapshots.snapshot_reader import SnapshotReader as SnapshotReader
@@ -50,7 +50,7 @@ _DOORS: dict[str, str] = {
     "Producer": "kraftfast.client.producer.producer",
     "AsyncProducer": "kraftfast.client.producer.aio",
     "Consumer": "kraftfast.client.consumer.consumer",
-    "Quorum": "kraftfast.client.quorum",
+    "Quorum": "kraftfast.client.quorum_base",
     "connect": "kraftfast.connected",
     "StateMachine": "kraftfast.node.state_machine",
     "BatchView": "kraftfast.record.batch",

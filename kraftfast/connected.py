@@ -23,11 +23,11 @@ from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.local_connector import LocalConnector
-from kraftfast.client.quorum import ConnectedQuorum
+from kraftfast.client.quorum_base import ConnectedQuorum
 from kraftfast.client.remote_quorum import TOPIC_BYTES_MAX, RemoteQuorum, connect_servers
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum
-from kraftfast.link.host import check_host
+from kraftfast.link.kernel_check import check_host
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import META, read_meta, read_options
 from kraftfast.node.state_machine import refuse_while_loading

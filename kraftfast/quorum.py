@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, whole_number
-from kraftfast.client.of_this_host import QuorumOfThisHost
+from kraftfast.client.local_quorum import LocalQuorumBase
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -33,16 +33,16 @@ from kraftfast.errors import (
     RequestRefused,
 )
 from kraftfast.log.small_files.directory import read_meta
-from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.processes import host as processes
-from kraftfast.node.processes.launching import Spare, spare
+from kraftfast.node.node_config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.processes import supervisor_host as processes
+from kraftfast.node.processes.launching import SpareWorker, spare
 from kraftfast.node.processes.placement import share
 from kraftfast.node.processes.supervisor import Supervisor
-from kraftfast.node.processes.tuning import Settings, tuning_of
+from kraftfast.node.processes.tuning import KernelSettings, tuning_of
 from kraftfast.node.processes.tuning import Tuning as Tuning
 from kraftfast.node.processes.tuning import free_port as free_port
 from kraftfast.node.state_machine import refuse_while_loading
-from kraftfast.node.storage import host as storage
+from kraftfast.node.storage import storage_host as storage
 from kraftfast.node.storage.description import (
     changing,
     forget_replacements,
@@ -72,7 +72,7 @@ LOGGED_S_MAX = 1.0
 """How long the end of a quorum waits for the handlers of ``logging``."""
 
 
-class LocalQuorum(QuorumOfThisHost):
+class LocalQuorum(LocalQuorumBase):
     """Start (and, the first time, format) the voters of one host, and supervise them.
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...; None
@@ -90,9 +90,9 @@ class LocalQuorum(QuorumOfThisHost):
     # addresses: replica id -> (host, port), where it listens for TCP. _changing: held while a
     # replica is made or stopped for good. _refusal: what calls raise once it is _closed.
 
-    _processes: processes.Host = processes.HOST
-    _storage: storage.Host = storage.HOST
-    _spare: Spare = spare
+    _processes: processes.HostOfSupervisor = processes.HOST
+    _storage: storage.DiskHost = storage.HOST
+    _spare: SpareWorker = spare
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LocalQuorum(QuorumOfThisHost):
         kraft_version: int = 1,
         timeout: float = 60.0,
         restart: bool = True,
-        **tuning: Unpack[Settings],
+        **tuning: Unpack[KernelSettings],
     ) -> None:
         refuse_while_loading()
         self.path = quorum_path(path, self._storage)
@@ -415,7 +415,7 @@ class LocalQuorum(QuorumOfThisHost):
         RequestRefused, DirectoryInUse for a replica that runs, InvalidOption, TimedOut, NoQuorum,
         StorageError.
         """
-        from kraftfast.client.local import wait_started
+        from kraftfast.client.local_socket import wait_started
         from kraftfast.node.storage.replacing import plan_replacement
 
         self._check_open()

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kraftfast.cli.properties import SCALARS, SECURITY, STRUCTURED, WITHOUT_MEANING
-from kraftfast.node.config import NodeConfig
+from kraftfast.cli.server_properties import SCALARS, SECURITY, STRUCTURED, WITHOUT_MEANING
+from kraftfast.node.node_config import NodeConfig
 
 HEAD = """# Configuration
 

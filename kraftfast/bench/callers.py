@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kraftfast.bench.inputs import NUMBER_BYTES, Rows
-from kraftfast.bench.load import TIMEOUT_S, WARM_UP_RECORDS, Latency, Run
+from kraftfast.bench.inputs import NUMBER_BYTES, InputRows
+from kraftfast.bench.load import TIMEOUT_S, WARM_UP_RECORDS, Latency, LoadRun
 
 KINDS = ("processes", "threads", "tasks")
 WINDOW = 64
@@ -41,7 +41,7 @@ class Caller:
         return self.done == end or time.perf_counter() >= deadline
 
 
-def callers(rows: Rows, first_numbers: list[int]) -> list[Caller]:
+def callers(rows: InputRows, first_numbers: list[int]) -> list[Caller]:
     """Return a caller for each first number; all have the same values."""
     tails = [row[NUMBER_BYTES:].tobytes() for row in rows.rows]
     return [Caller(first, tails) for first in first_numbers]
@@ -65,7 +65,7 @@ def alone(
     count: int | None,
     seconds: float | None,
     warm: Callable[[], object],
-) -> Run:
+) -> LoadRun:
     """Append and wait, for ``count`` records or ``seconds``; ``warm``: called when the clock
     starts."""
     for _ in range(warm_up):
@@ -78,12 +78,12 @@ def alone(
         producer.append_wait(caller.next(), timeout=TIMEOUT_S)
     took, done = time.perf_counter() - began, caller.done - first
     size = NUMBER_BYTES + len(caller.tails[0])
-    return Run(done, done * size, took, Latency.of(producer), caller.done)
+    return LoadRun(done, done * size, took, Latency.of(producer), caller.done)
 
 
 def with_threads(
     producer: Any, all_of_them: list[Caller], count: int | None, seconds: float | None
-) -> Run:
+) -> LoadRun:
     """Have a thread for each caller, all on one producer; ``count``: of each."""
     for each in all_of_them:
         for _ in range(warm_up_of(len(all_of_them))):
@@ -117,7 +117,7 @@ def with_tasks(
     all_of_them: list[Caller],
     count: int | None,
     seconds: float | None,
-) -> tuple[Run, dict[str, str]]:
+) -> tuple[LoadRun, dict[str, str]]:
     """Have an asyncio task for each caller, all on one producer; ``count``: of each.
 
     Returns the run, and what the producer has measured, as a process tells it.
@@ -131,7 +131,7 @@ async def _tasks(
     all_of_them: list[Caller],
     count: int | None,
     seconds: float | None,
-) -> tuple[Run, dict[str, str]]:
+) -> tuple[LoadRun, dict[str, str]]:
     async with quorum.async_producer(**settings) as producer:
         for each in all_of_them:
             for _ in range(warm_up_of(len(all_of_them))):
@@ -151,7 +151,7 @@ async def _tasks(
         return run, {"buckets": base64.b64encode(latencies.commit_buckets()).decode()}
 
 
-def _run_of(all_of_them: list[Caller], first: int, took: float, latency: Latency) -> Run:
+def _run_of(all_of_them: list[Caller], first: int, took: float, latency: Latency) -> LoadRun:
     handed_over = sum(each.done for each in all_of_them)
     size = NUMBER_BYTES + len(all_of_them[0].tails[0])
-    return Run(handed_over - first, (handed_over - first) * size, took, latency, handed_over)
+    return LoadRun(handed_over - first, (handed_over - first) * size, took, latency, handed_over)

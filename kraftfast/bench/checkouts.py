@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from kraftfast.bench.plan import Plan
+from kraftfast.bench.plan import BenchPlan
 from kraftfast.errors import InputError, TimedOut
 from kraftfast.log.disk import storage_error
 
@@ -127,14 +127,14 @@ def reason(text: str) -> str:
     return (errors or lines or [""])[-1]
 
 
-def by_turns(plan: Plan, pythons: tuple[str, str]) -> Plan:
+def by_turns(plan: BenchPlan, pythons: tuple[str, str]) -> BenchPlan:
     """Return a plan with each measure for both environments, one right behind the other."""
     measures = tuple(
         replace(measure, name=side_of(side, measure.name), python=python)
         for measure in plan.measures
         for side, python in zip(SIDES, pythons)
     )
-    return Plan(plan.name, plan.repeat, measures)
+    return BenchPlan(plan.name, plan.repeat, measures)
 
 
 def side_of(side: str, measure: str) -> str:

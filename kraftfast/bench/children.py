@@ -23,7 +23,7 @@ START_TIMEOUT_S = 120.0
 LINE_BYTES_MAX = 4096
 
 
-class Child:
+class BenchChild:
     """A process that runs ``python -m MODULE WORDS...``; killed where ``stack`` ends."""
 
     def __init__(self, stack: ExitStack, module: str, *words: str) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 import kraftfast
-from kraftfast.bench import histograms, load, verify
-from kraftfast.bench.children import Child, wait_for_line
-from kraftfast.bench.inputs import Rows
+from kraftfast.bench import histograms, load, same_logs
+from kraftfast.bench.children import BenchChild, wait_for_line
+from kraftfast.bench.inputs import InputRows
 from kraftfast.bench.load import percentiles
 from kraftfast.bench.measurement import end_of
 from kraftfast.errors import CorruptLog, KraftfastError
@@ -34,7 +34,7 @@ PAUSE_S = 0.001
 """Between a commit and the next append."""
 
 
-def catch_up(quorum: Any, rows: Rows, count: int) -> tuple[list[dict[str, Any]], str]:
+def catch_up(quorum: Any, rows: InputRows, count: int) -> tuple[list[dict[str, Any]], str]:
     """Commit ``count`` records; return (a line for each way to read all of them, what is wrong).
 
     The ways only count what they read; whether all of it is what was appended is verified after.
@@ -44,7 +44,7 @@ def catch_up(quorum: Any, rows: Rows, count: int) -> tuple[list[dict[str, Any]],
         load.append_count(producer, rows, count)
     lines = [_read(quorum, first, count, rows.size, way) for way in ("batches", "records")]
     checker = partial(rows.checker, count)
-    _, problem = verify.verify(quorum, first, end_of(quorum), checker)
+    _, problem = same_logs.verify(quorum, first, end_of(quorum), checker)
     return [line | {"verified": not problem} for line in lines], problem
 
 
@@ -80,7 +80,7 @@ def arrival(quorum: Any, where: str, seconds: float) -> dict[str, Any]:
     """
     first = end_of(quorum)
     with ExitStack() as stack:
-        child = Child(stack, "kraftfast.bench.consuming", where, str(first))
+        child = BenchChild(stack, "kraftfast.bench.consuming", where, str(first))
         child.wait_ready()
         with quorum.producer() as producer:
             count = _append_stamps(producer, seconds)

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from kraftfast.bench import callers, histograms, load, report
-from kraftfast.bench.beside import Beside
 from kraftfast.bench.inputs import Checker
-from kraftfast.bench.load import Run
+from kraftfast.bench.load import LoadRun
 from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
-from kraftfast.bench.producing import NUMBER_BITS, Together, TogetherChecker, append_together
+from kraftfast.bench.other_clients import Beside
+from kraftfast.bench.producer_process import NUMBER_BITS, Together, TogetherChecker, append_together
 from kraftfast.bench.samples import Sampler
 from kraftfast.bench.sustained import (
     Cost,
-    Timeline,
+    SustainedTimeline,
     costs,
     costs_since,
     cpu_s_per_million,
@@ -31,7 +31,7 @@ from kraftfast.link.percentiles import quantile_us
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Of the measured maximum: the rates of ``load`` where none are named."""
 
-Measured = tuple[Run, dict[str, Any]]
+Measured = tuple[LoadRun, dict[str, Any]]
 """A run, and the keys of its line that only its kind of load has, or that replace others."""
 
 
@@ -160,7 +160,7 @@ class Drive:
         return done, {}
 
     def _sustained(self) -> Measured:
-        timeline = Timeline(self.producer, list(self.views.values()))
+        timeline = SustainedTimeline(self.producer, list(self.views.values()))
         done = load.throughput(self.producer, self.rows, *self.bounds, timeline.looking())
         return done, {"timeline": [asdict(each) for each in timeline.seconds]}
 
@@ -228,10 +228,10 @@ def _texts(counted: histograms.Counted) -> dict[str, str]:
     return {name: histograms.encode(each) for name, each in counted.stages().items()}
 
 
-def _stages(counted: histograms.Counted, producer: Any) -> list[report.Stage]:
+def _stages(counted: histograms.Counted, producer: Any) -> list[report.StageRow]:
     """Return the stages of this load alone: the counters of the replicas run on."""
     found = [
-        report.Stage(name, id, int(counts.sum()), **of_counts(counts))  # type: ignore[arg-type]
+        report.StageRow(name, id, int(counts.sum()), **of_counts(counts))  # type: ignore[arg-type]
         for (id, name), counts in counted.counts().items()
         if counts.any()
     ]

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import HostUnsupported, KraftfastError, TimedOut
 from kraftfast.log.small_files import epoch_checkpoint
 
@@ -50,7 +50,7 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _told(self, batch: Batch) -> None:
+    def _told(self, batch: TicketedBatch) -> None:
         if batch.error is None:
             self.committed.append((time.monotonic(), batch.base_offset))
             self.records += batch.end_ticket - batch.first_ticket

@@ -51,7 +51,7 @@ class Checker:
         raise NotImplementedError
 
 
-class Rows:
+class InputRows:
     """``count`` generated records of ``size`` bytes: random rows, in a cycle.
 
     ``numbered``: each record begins with its number, from ``first_number`` on. ``json``: rows look
@@ -120,7 +120,7 @@ def as_json(rows: Any) -> Any:
 class _RowsChecker(Checker):
     # done: records taken, of `count`. problem: the first one met.
 
-    def __init__(self, rows: Rows, count: int | None) -> None:
+    def __init__(self, rows: InputRows, count: int | None) -> None:
         self.rows, self.count, self.done, self.problem = rows, count, 0, ""
 
     def take(self, columns: Any) -> None:

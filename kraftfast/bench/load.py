@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from kraftfast.bench.inputs import Chunk, Rows
+from kraftfast.bench.inputs import Chunk, InputRows
 from kraftfast.errors import KraftfastError, UnknownOutcome
 
 WARM_UP_RECORDS = 200
@@ -54,7 +54,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LoadRun:
     """Records committed while the clock ran, and how long that took.
 
     ``handed_over`` counts those of the warm-up too.
@@ -92,7 +92,7 @@ class Spans:
             self.runs.append(run)
 
 
-class Settling:
+class LoadSettling:
     """What becomes of the records that a producer is handed from now on.
 
     A producer remembers a bounded number of stretches of offsets, and beside other producers each
@@ -156,8 +156,8 @@ def append_all(
     chunks: Iterable[Chunk],
     progress: Callable[[int], None] | None = None,
     timeout: float = TIMEOUT_S,
-    settling: Settling | None = None,
-) -> Run:
+    settling: LoadSettling | None = None,
+) -> LoadRun:
     """Append everything and wait until it is committed; stop once a record is known to have failed.
 
     ``progress`` is called now and then with the number of records handed over; ``settling`` learns
@@ -165,7 +165,7 @@ def append_all(
     :meth:`Producer.wait <kraftfast.client.producer.producer.Producer.wait>` would for a record that
     failed.
     """
-    settling = settling or Settling(producer)
+    settling = settling or LoadSettling(producer)
     records = value_bytes = 0
     began = time.perf_counter()
     for chunk in chunks:
@@ -177,18 +177,18 @@ def append_all(
             progress(records)
     settling.finish(timeout)
     seconds = time.perf_counter() - began
-    return Run(records, value_bytes, seconds, Latency.of(producer), records)
+    return LoadRun(records, value_bytes, seconds, Latency.of(producer), records)
 
 
 def throughput(
     producer: Any,
-    rows: Rows,
+    rows: InputRows,
     count: int | None,
     seconds: float | None,
     meanwhile: AbstractContextManager[Any] | None = None,
     warm: Callable[[], object] | None = None,
     warm_up: int = 0,
-) -> Run:
+) -> LoadRun:
     """Append as much as the window takes, for ``count`` records or ``seconds``.
 
     Whole chunks of at least ``warm_up`` records go before. ``meanwhile``: entered while the clock
@@ -202,10 +202,10 @@ def throughput(
     with meanwhile or nullcontext():
         run = append_all(producer, _until(chunks, count, seconds))
     handed_over = before.records + run.records
-    return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
+    return LoadRun(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
 
 
-def append_count(producer: Any, rows: Rows, count: int) -> None:
+def append_count(producer: Any, rows: InputRows, count: int) -> None:
     """Append so many records as fast as the window takes them, and wait until all are committed."""
     append_all(producer, _until(rows.chunks(), count, None))
 
@@ -234,11 +234,11 @@ def _until(chunks: Iterable[Chunk], count: int | None, seconds: float | None) ->
 
 def one_outstanding(
     producer: Any,
-    rows: Rows,
+    rows: InputRows,
     count: int | None,
     seconds: float | None,
     after: Callable[[int, float], None] | None = None,
-) -> Run:
+) -> LoadRun:
     """Append one record after another, each committed before the next, for ``count`` or
     ``seconds``.
 
@@ -269,8 +269,8 @@ def one_outstanding(
             break
     took = time.perf_counter() - began
     records = done - WARM_UP_RECORDS
-    return Run(records, records * rows.size, took, Latency.of(producer), done)
+    return LoadRun(records, records * rows.size, took, Latency.of(producer), done)
 
 
-def _value(values: list[bytes], rows: Rows, index: int) -> bytes:
+def _value(values: list[bytes], rows: InputRows, index: int) -> bytes:
     return values[index] if index < len(values) else rows.rows[index].tobytes()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from kraftfast.bench import beside, report, retained, verify
+from kraftfast.bench import other_clients, report, retained, same_logs
 from kraftfast.bench.drives import Drive, watched
 from kraftfast.errors import InvalidOption
 from kraftfast.limits import SEGMENT_BYTES_MAX
@@ -70,12 +70,12 @@ def measure(
         watched(quorum) as views,
     ):
         first_offset = end_of(quorum)
-        with beside.connected(quorum, asked) as others:
+        with other_clients.connected(quorum, asked) as others:
             drive = Drive(quorum, producer, rows, views, asked, others)
             with nullcontext() if around is None else around(quorum, producer):
                 measured = list(drive.run(mode))
         end_offset = end_of(quorum)
-        _, problem = verify.verify(quorum, first_offset, end_offset, drive.checker)
+        _, problem = same_logs.verify(quorum, first_offset, end_offset, drive.checker)
         kept_from = max(view["log_start_offset"] for view in views.values())
     durability = quorum.description.durability
     configuration = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.load import TIMEOUT_S, Latency, Run, Settling, percentiles
+from kraftfast.bench.load import TIMEOUT_S, Latency, LoadRun, LoadSettling, percentiles
 from kraftfast.errors import TimedOut
 from kraftfast.link.percentiles import QUANTILES, quantile_us
 from kraftfast.link.stats import bucket_tops
@@ -40,7 +40,7 @@ class Step:
     ``seconds``: that it was asked for. ``sent_all``: they sufficed to hand all records over.
     """
 
-    run: Run
+    run: LoadRun
     wanted: float
     response: Any
     late_us: float
@@ -68,7 +68,7 @@ class Step:
         }
 
 
-def _service(run: Run) -> dict[str, float | None]:
+def _service(run: LoadRun) -> dict[str, float | None]:
     latency = run.latency
     return {"p50_us": latency.p50_us, "p99_us": latency.p99_us, "p999_us": latency.p999_us}
 
@@ -88,7 +88,7 @@ class Commits:
         self.at_ns, self.ends = array("q"), array("q")
 
     def note(self, batch: Any) -> None:
-        """Keep the moment of a batch; one that failed is left to ``Settling``."""
+        """Keep the moment of a batch; one that failed is left to ``LoadSettling``."""
         if batch.error is None:
             self.at_ns.append(time.perf_counter_ns())
             self.ends.append(batch.end_ticket)
@@ -129,7 +129,7 @@ def at_rate(
     ``first_row``: of the cycle of ``rows``. ``commits``: notes what the producer is told.
     """
     cycle, count = rows.rows, max(1, round(rate * seconds))
-    first, settling = producer.outcomes.next_ticket, Settling(producer)
+    first, settling = producer.outcomes.next_ticket, LoadSettling(producer)
     commits.clear()
     producer.latencies.reset_latency()
     late, sent = array("q"), 0
@@ -150,7 +150,7 @@ def at_rate(
     settling.finish()
     commits.wait(first + sent)
     took_s = max((commits.at_ns[-1] - began_ns) / 1e9, sent / rate)
-    run = Run(sent, sent * rows.size, took_s, Latency.of(producer), sent)
+    run = LoadRun(sent, sent * rows.size, took_s, Latency.of(producer), sent)
     response = commits.responses(first, sent, began_ns, rate)
     late_us = float(np.percentile(late, 99)) / 1000
     return Step(run, rate, response, late_us, seconds, sent == count)

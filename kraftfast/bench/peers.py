@@ -59,7 +59,7 @@ class PeerFailed(KraftfastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PeerWork:
     """What a driver is to do, below an empty directory. ``durable``: with flushes."""
 
     directory: str
@@ -69,7 +69,7 @@ class Work:
     durable: bool
 
 
-def run(program: Path, work: Work, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+def run(program: Path, work: PeerWork, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Run a driver once; return its line. Nothing that it started is left behind.
 
     Raises InputError where it cannot be started, PeerFailed, TimedOut, VerificationFailed.
@@ -153,7 +153,7 @@ def _last(text: bytes) -> str:
     return lines[-1].strip()[:TEXT_CHARACTERS_MAX] if lines else ""
 
 
-def checked(name: str, out: bytes, work: Work) -> dict[str, Any]:
+def checked(name: str, out: bytes, work: PeerWork) -> dict[str, Any]:
     """Return the line that a driver printed last, a percentile of too few samples left out.
 
     Raises PeerFailed where it is none, VerificationFailed where a voter lacks records.

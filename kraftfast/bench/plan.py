@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kraftfast.bench.machine import facts
+from kraftfast.bench.machine_facts import facts
 from kraftfast.bench.result import Result, Run, content
 from kraftfast.bench.sustained import machine_stolen_s
 from kraftfast.errors import InputError, KraftfastError, TimedOut
@@ -107,7 +107,7 @@ def _option(key: str, value: Any, measure: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """``repeat`` turns; in each every measure once, in every other turn backwards."""
 
     name: str
@@ -122,7 +122,7 @@ class Plan:
                 yield number, measure
 
 
-def read(path: Path) -> tuple[Plan, dict[str, Any]]:
+def read(path: Path) -> tuple[BenchPlan, dict[str, Any]]:
     """Read a plan; return it and what the file says. Raises InputError."""
     try:
         table = tomllib.loads(content(path, PLAN_BYTES_MAX, "plan").decode())
@@ -163,7 +163,7 @@ def combinations(table: Any) -> Iterator[Any]:
         yield table | dict(zip(keys, values)) | {"name": f"{name} {named}"}
 
 
-def of_table(table: dict[str, Any], stem: str) -> Plan:
+def of_table(table: dict[str, Any], stem: str) -> BenchPlan:
     """Return the plan of a table; ``stem`` is its name if it has none. Raises InputError."""
     unknown = sorted(table.keys() - {"name", "repeat", "measure"})
     if unknown:
@@ -182,11 +182,11 @@ def of_table(table: dict[str, Any], stem: str) -> Plan:
     for each, count in Counter(each.name for each in measures).items():
         if count > 1:
             raise InputError(f"two measures are called {each!r}")
-    return Plan(name, repeat, measures)
+    return BenchPlan(name, repeat, measures)
 
 
 def run(
-    plan: Plan,
+    plan: BenchPlan,
     table: dict[str, Any],
     directory: str,
     save: Callable[[Result], None],

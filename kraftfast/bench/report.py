@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kraftfast import __version__
-from kraftfast.bench.load import Run, percentiles
+from kraftfast.bench.load import LoadRun, percentiles
 
 LEADER_STAGES = ("queue", "append", "leader_flush", "commit")
 FOLLOWER_STAGES = ("travel", "follower_flush")
@@ -31,7 +31,7 @@ SURVIVES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageRow:
     """The latency of one stage on one replica, microseconds; ``replica`` 0 is the producer."""
 
     name: str
@@ -44,7 +44,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaReport:
     """One replica at the end of a run. ``flushes``: since the run began."""
 
     id: int
@@ -55,10 +55,10 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Report:
+class LoadReport:
     """What ``kraftfast demo`` shows. ``problem`` is "" if everything was verified."""
 
-    run: Run
+    run: LoadRun
     voters: int
     durability: str
     flush: str
@@ -66,8 +66,8 @@ class Report:
     window: int
     batch_bytes: int
     filesystem: str
-    stages: list[Stage] = field(default_factory=list)
-    replicas: list[Replica] = field(default_factory=list)
+    stages: list[StageRow] = field(default_factory=list)
+    replicas: list[ReplicaReport] = field(default_factory=list)
     first_offset: int = -1
     end_offset: int = -1
     compared_bytes: int = 0
@@ -108,7 +108,7 @@ class Report:
         }
 
 
-def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
+def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[StageRow]:
     """Return the stages in the order in which a record passes them; of a replica those it took part
     in.
 
@@ -125,13 +125,15 @@ def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
     return sorted(found, key=lambda stage: (ORDER.index(stage.name), stage.replica))
 
 
-def _stage(name: str, replica: int, sampled: dict[str, float]) -> Stage:
-    return Stage(
+def _stage(name: str, replica: int, sampled: dict[str, float]) -> StageRow:
+    return StageRow(
         name, replica, int(sampled["count"]), **percentiles(sampled), max_us=sampled["max_us"]
     )
 
 
-def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]) -> list[Replica]:
+def replicas(
+    before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
+) -> list[ReplicaReport]:
     """Return each replica that answers now; one that was started again meanwhile counts from 0."""
     found = []
     for id, status in after.items():
@@ -139,12 +141,12 @@ def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
         same_process = earlier.get("pid") == status["pid"]
         flushes = status["flushes"] - (earlier["flushes"] if same_process else 0)
         role, end = status["role"], status["end_offset"]
-        found.append(Replica(id, role, end, status["high_watermark"], flushes))
+        found.append(ReplicaReport(id, role, end, status["high_watermark"], flushes))
     return found
 
 
 def bench_line(
-    run: Run,
+    run: LoadRun,
     *,
     mode: str,
     voters: int,

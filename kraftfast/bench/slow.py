@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kraftfast.bench.timeline import NS_PER_US, Slice, Timeline
+from kraftfast.bench.timeline import NS_PER_US, Timeline, TimelineSlice
 
 NS_PER_MS = 1_000_000
 SHOWN_MAX = 20
@@ -26,8 +26,8 @@ class SlowCommit:
     records: int
     began_ns: int
     ended_ns: int
-    stages: list[Slice]
-    flushes: list[Slice]
+    stages: list[TimelineSlice]
+    flushes: list[TimelineSlice]
     usual_us: dict[str, float]
 
     @property
@@ -50,13 +50,13 @@ class SlowCommit:
         ]
         return [found[0], *sorted(found[1:], key=lambda line: float(line.split()[0]))]
 
-    def holds(self, flush: Slice) -> bool | None:
+    def holds(self, flush: TimelineSlice) -> bool | None:
         """Return whether a flush had these records in it; None if their way into the log of that
         replica was not noted: it takes them over a socket."""
         noted = {each.process for each in self.stages if each.stage in ("append", "copy")}
         return self.offset in flush.bases if flush.process in noted else None
 
-    def _at(self, each: Slice) -> str:
+    def _at(self, each: TimelineSlice) -> str:
         return f"  {(each.began_ns - self.began_ns) / NS_PER_US:>10.1f} +{each.us:>9.1f} us"
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class SlowCommit:
             ],
         }
 
-    def _span(self, each: Slice) -> dict[str, Any]:
+    def _span(self, each: TimelineSlice) -> dict[str, Any]:
         at_us = round((each.began_ns - self.began_ns) / NS_PER_US, 3)
         return {
             "process": each.process,
@@ -87,14 +87,14 @@ class SlowCommit:
         }
 
 
-def _peer(each: Slice) -> str:
+def _peer(each: TimelineSlice) -> str:
     word = {"send": " to", "acknowledge": " of"}.get(each.stage)
     return f"{word} replica {each.peer}" if word else ""
 
 
 def slow_commits(made: Timeline, least_ms: float) -> list[SlowCommit]:
     """Return the commits that took longer, the slowest first."""
-    flushes: dict[str, list[Slice]] = defaultdict(list)
+    flushes: dict[str, list[TimelineSlice]] = defaultdict(list)
     for each in made.slices:
         if each.stage == "flush":
             flushes[each.process].append(each)
@@ -112,7 +112,7 @@ def slow_commits(made: Timeline, least_ms: float) -> list[SlowCommit]:
     return sorted(slow, key=lambda each: (-each.ms, each.offset))
 
 
-def _span(stages: list[Slice]) -> tuple[int, int] | None:
+def _span(stages: list[TimelineSlice]) -> tuple[int, int] | None:
     """Return when a commit began and ended, ns; None if that was not seen."""
     for first, last in (("resolve", "resolve"), ("queue", "commit")):
         began = [each.began_ns for each in stages if each.stage == first]
@@ -122,7 +122,7 @@ def _span(stages: list[Slice]) -> tuple[int, int] | None:
     return None
 
 
-def _overlapping(flushes: list[Slice], began_ns: int, ended_ns: int) -> list[Slice]:
+def _overlapping(flushes: list[TimelineSlice], began_ns: int, ended_ns: int) -> list[TimelineSlice]:
     """Return those that ran between two times; a replica has one at a time, in this order."""
     first = bisect_right([each.ended_ns for each in flushes], began_ns)
     last = bisect_left([each.began_ns for each in flushes], ended_ns)

@@ -112,7 +112,7 @@ def write(path: Path, text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StackChange:
     """How a function's own share of a process's samples changed, shares from 0 to 1."""
 
     process: str
@@ -125,7 +125,7 @@ class Change:
         return self.after - self.before
 
 
-def changes(process: str, before: Stacks, after: Stacks) -> list[Change]:
+def changes(process: str, before: Stacks, after: Stacks) -> list[StackChange]:
     """Return what grew or shrank by more than chance explains, the largest change first.
 
     The bound takes samples for independent; they are not quite.
@@ -134,13 +134,14 @@ def changes(process: str, before: Stacks, after: Stacks) -> list[Change]:
         return []
     old, new = before.self_shares(), after.self_shares()
     found = [
-        Change(process, each, old.get(each, 0.0), new.get(each, 0.0)) for each in old.keys() | new
+        StackChange(process, each, old.get(each, 0.0), new.get(each, 0.0))
+        for each in old.keys() | new
     ]
     found = [each for each in found if _is_more_than_chance(each, before.samples, after.samples)]
     return sorted(found, key=lambda each: (-round(abs(each.grown), 9), each.function))
 
 
-def _is_more_than_chance(change: Change, before: int, after: int) -> bool:
+def _is_more_than_chance(change: StackChange, before: int, after: int) -> bool:
     pooled = (change.before * before + change.after * after) / (before + after)
     error = math.sqrt(pooled * (1 - pooled) * (1 / before + 1 / after))
     return abs(change.grown) > ERRORS_MAX * error

@@ -128,7 +128,7 @@ def cpu_s_per_million(used: list[Cost], records: int) -> float:
     return round(cpu_s / records * RECORDS_PER_MILLION, 4)
 
 
-class Timeline:
+class SustainedTimeline:
     """Looks at a producer's latencies and at the high watermark once a second."""
 
     # producer: whose batches are timed. views: counters of every replica. seconds: what was seen.
@@ -139,7 +139,7 @@ class Timeline:
         self.seconds: list[Second] = []
 
     @contextmanager
-    def looking(self) -> Iterator[Timeline]:
+    def looking(self) -> Iterator[SustainedTimeline]:
         """Look while the ``with`` block runs."""
         self._began = self._at = time.perf_counter()
         self._buckets, self._watermark = self._counted(), self._committed()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.events import Recorded, Recording
+from kraftfast.bench.event_collector import Recorded, Recording
 from kraftfast.link.stats import ROLES
 
 IN_ORDER = ("claim", "queue", "append", "send", "travel", "copy", "flush", "acknowledge",
@@ -26,7 +26,7 @@ NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TimelineSlice:
     """Something that took time, ns. ``bases``: base offsets of the batches that were in it.
 
     ``stage``: of :data:`IN_ORDER`. ``offset``: of the first record, or the end of what was flushed
@@ -67,12 +67,12 @@ class Timeline:
 
     recording: Recording
     bases: list[int]
-    slices: list[Slice] = field(default_factory=list)
+    slices: list[TimelineSlice] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
-    def by_batch(self) -> dict[int, list[Slice]]:
+    def by_batch(self) -> dict[int, list[TimelineSlice]]:
         """Return the slices of each batch, in the order in which they began."""
-        found: dict[int, list[Slice]] = defaultdict(list)
+        found: dict[int, list[TimelineSlice]] = defaultdict(list)
         for each in sorted(self.slices, key=lambda each: (each.began_ns, each.ended_ns)):
             for base in each.bases:
                 found[base].append(each)
@@ -93,16 +93,16 @@ def timeline(recording: Recording) -> Timeline:
     return made
 
 
-def _slices(process: Recorded, bases: list[int]) -> Iterator[Slice]:
+def _slices(process: Recorded, bases: list[int]) -> Iterator[TimelineSlice]:
     """Yield the spans that one process noted."""
     for stage in ("queue", "append", "travel", "copy", "commit", "answer", "resolve", "callback"):
         for ns, arg, offset, _, count in process.of(stage).tolist():
             if 0 < arg <= ns:  # the time of another process's claim is taken on trust
                 within = _within(bases, offset, offset + count)
-                yield Slice(process.name, stage, arg, ns, offset, count, within)
+                yield TimelineSlice(process.name, stage, arg, ns, offset, count, within)
     for ns, arg, offset, _, count in process.of("send").tolist():
         within = _within(bases, offset, offset + count)
-        yield Slice(process.name, "send", ns, ns, offset, count, within, peer=arg)
+        yield TimelineSlice(process.name, "send", ns, ns, offset, count, within, peer=arg)
     yield from _flushes(process, bases)
     yield from _acknowledgements(process, bases)
 
@@ -118,7 +118,7 @@ def _stored(process: Recorded) -> Any:
     return zip(kept["ns"].tolist(), kept["offset"].tolist(), kept["count"].tolist())
 
 
-def _flushes(process: Recorded, bases: list[int]) -> Iterator[Slice]:
+def _flushes(process: Recorded, bases: list[int]) -> Iterator[TimelineSlice]:
     """Yield the flushes, each with what was in the log when it began and on no disk before."""
     waiting = [(ns, offset, offset + count) for ns, offset, count in _stored(process)]
     at = 0
@@ -130,10 +130,10 @@ def _flushes(process: Recorded, bases: list[int]) -> Iterator[Slice]:
             flushed += _within(bases, waiting[at][1], waiting[at][2])
             at += 1
         records = end - first if at > at_first else 0
-        yield Slice(process.name, "flush", began_ns, ns, end, records, tuple(flushed))
+        yield TimelineSlice(process.name, "flush", began_ns, ns, end, records, tuple(flushed))
 
 
-def _acknowledgements(process: Recorded, bases: list[int]) -> Iterator[Slice]:
+def _acknowledgements(process: Recorded, bases: list[int]) -> Iterator[TimelineSlice]:
     """Yield what followers said of their disks; each names the batches that it is the first to
     acknowledge."""
     told: dict[int, int] = {}
@@ -143,10 +143,12 @@ def _acknowledgements(process: Recorded, bases: list[int]) -> Iterator[Slice]:
         if before is None or end <= before:
             continue  # nothing new, or it is not known what is
         within = _within(bases, before, end)
-        yield Slice(process.name, "acknowledge", sent_ns, ns, end, end - before, within, peer)
+        yield TimelineSlice(
+            process.name, "acknowledge", sent_ns, ns, end, end - before, within, peer
+        )
 
 
-def _claims(recording: Recording) -> Iterator[Slice]:
+def _claims(recording: Recording) -> Iterator[TimelineSlice]:
     """Yield the producer's part: from its first record to the moment at which a batch was sent."""
     sent: dict[int, int] = {}
     for process in recording.processes:
@@ -156,7 +158,9 @@ def _claims(recording: Recording) -> Iterator[Slice]:
         for _, began_ns, offset, _, count in process.of("resolve").tolist():
             if began_ns <= sent.get(offset, -1):
                 base = (offset,)
-                yield Slice(process.name, "claim", began_ns, sent[offset], offset, count, base)
+                yield TimelineSlice(
+                    process.name, "claim", began_ns, sent[offset], offset, count, base
+                )
 
 
 def _marks(process: Recorded) -> Iterator[Mark]:

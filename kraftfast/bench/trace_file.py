@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kraftfast.bench.targets import check_replaceable
-from kraftfast.bench.timeline import FOLLOWED, IN_ORDER, Mark, Slice, Timeline
+from kraftfast.bench.timeline import FOLLOWED, IN_ORDER, Mark, Timeline, TimelineSlice
 from kraftfast.errors import HostUnsupported, InputError, StorageError
 
 PACKETS_AT_ONCE = 4096
@@ -141,7 +141,7 @@ class _Writer:
         descriptor.sibling_order_rank = rank
         return int(descriptor.uuid)
 
-    def _lane(self, track: int, lane: Iterable[Slice]) -> None:
+    def _lane(self, track: int, lane: Iterable[TimelineSlice]) -> None:
         for each in lane:
             if each.began_ns == each.ended_ns:
                 self._begin(track, each, self.event.TYPE_INSTANT)
@@ -152,7 +152,7 @@ class _Writer:
             packet.track_event.type = self.event.TYPE_SLICE_END
             packet.track_event.track_uuid = track
 
-    def _begin(self, track: int, each: Slice, kind: int) -> None:
+    def _begin(self, track: int, each: TimelineSlice, kind: int) -> None:
         packet = self._packet()
         packet.timestamp = each.began_ns
         event = packet.track_event
@@ -168,7 +168,7 @@ class _Writer:
     def _note(self, event: Any, name: str, value: int) -> None:
         event.debug_annotations.add(name=name, int_value=value)
 
-    def _ends(self, parent: int, slices: dict[str, list[Slice]]) -> None:
+    def _ends(self, parent: int, slices: dict[str, list[TimelineSlice]]) -> None:
         """Mark the moments at which commits were answered and resolved: flows pass there."""
         for rank, (stage, name) in enumerate((("commit", "committed"), ("resolve", "resolved"))):
             if not slices[stage]:
@@ -211,9 +211,9 @@ class _Writer:
         packet.track_event.track_uuid, packet.track_event.name = track, name
 
 
-def lanes(slices: list[Slice]) -> Iterator[list[Slice]]:
+def lanes(slices: list[TimelineSlice]) -> Iterator[list[TimelineSlice]]:
     """Yield slices that do not overlap, lane by lane: those of one track must be nested."""
-    found: list[list[Slice]] = []
+    found: list[list[TimelineSlice]] = []
     free: list[tuple[int, int]] = []  # (end of its last slice, number of the lane)
     for each in sorted(slices, key=lambda each: (each.began_ns, each.ended_ns)):
         if free and free[0][0] <= each.began_ns:

@@ -14,7 +14,7 @@ from kraftfast.cli import options, reach
 from kraftfast.cli.root import Terminated
 
 if TYPE_CHECKING:
-    from kraftfast.bench.load import Settling
+    from kraftfast.bench.load import LoadSettling
 
 LOOK_RECORDS = 4096  # of so many, each a batch, the outcomes are known still
 LAST_WAIT_S = 1.0  # for the lines under way, once a command is to end
@@ -47,14 +47,14 @@ def append(
     Prints their offsets once all of them are committed.
     """
     from kraftfast.bench.inputs import open_input, read_lines
-    from kraftfast.bench.load import Settling, append_all
+    from kraftfast.bench.load import LoadSettling, append_all
 
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")
     name = "stdin" if file == "-" else file
     with open_input(file) as lines:
         producer = reach.producer(directory, servers, timeout, **compression)
-        chunks, settling = read_lines(lines, name), Settling(producer)
+        chunks, settling = read_lines(lines, name), LoadSettling(producer)
         with telling_committed(settling, timeout), letting_go(producer, timeout):
             if key_separator is None:
                 append_all(producer, chunks, timeout=timeout, settling=settling)
@@ -99,7 +99,7 @@ def letting_go(producer: Any, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
+def telling_committed(settling: LoadSettling, timeout: float) -> Iterator[None]:
     """Let a failure, or Ctrl-C, say what became of the lines that were handed over.
 
     A caller that tries again with the whole input would append the committed ones twice. Raises
@@ -131,12 +131,12 @@ def telling_committed(settling: Settling, timeout: float) -> Iterator[None]:
         raise
 
 
-def in_doubt(settling: Settling) -> int:
+def in_doubt(settling: LoadSettling) -> int:
     """Return how many lines may be committed or not."""
     return settling.in_doubt.count + len(settling.unresolved)
 
 
-def outcomes_of(settling: Settling, how: str) -> list[str]:
+def outcomes_of(settling: LoadSettling, how: str) -> list[str]:
     """Say what became of the lines, nothing if none of them is or may be committed.
 
     ``how``: of those that are committed.
@@ -169,7 +169,7 @@ def lines_of(runs: list[range], count: int) -> str:
 
 
 def append_keyed(
-    producer: Any, chunks: Any, separator: bytes, name: str, timeout: float, settling: Settling
+    producer: Any, chunks: Any, separator: bytes, name: str, timeout: float, settling: LoadSettling
 ) -> None:
     """Append lines that have a key each. Raises InputError at the first that has none."""
     from kraftfast.errors import InputError

@@ -148,7 +148,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--samples",
             metavar="FILE",
-            type=options.Place(dir_okay=False),
+            type=options.PlacePath(dir_okay=False),
             help="Write the time of every commit in every stage as Parquet.",
         ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
@@ -298,16 +298,16 @@ def scenario(
     ``asked``: by name, what ``scenario_options`` and those of the command take. ``around``: as of
     :func:`kraftfast.bench.measurement.measure`.
     """
-    from kraftfast.bench import beside, measurement
-    from kraftfast.bench.inputs import Rows
+    from kraftfast.bench import measurement, other_clients
+    from kraftfast.bench.inputs import InputRows
     from kraftfast.cli.bench_quorum import quorum_of
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
 
     if mode == "sustained" and asked["prepare"] is None:
         asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
     size, total = asked["record_size"], asked["total"]
-    rows = Rows(None, size, json=asked["values"] == "json")
-    beside.check_descriptors(asked)
+    rows = InputRows(None, size, json=asked["values"] == "json")
+    other_clients.check_descriptors(asked)
     refuse_without_space(asked["directory"], asked["voters"] * measurement.kept_bytes(asked))
     count = None if total is None else max(1, int(total * measurement.MIB) // size)
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
@@ -344,7 +344,7 @@ def show(mode: str, lines: list[dict[str, Any]], as_json: bool) -> None:
 @options.as_json
 def disk(directory: str | None, quick: bool, as_json: bool) -> None:
     """What an fdatasync costs on a disk, and which preparation of files suits it."""
-    from kraftfast.bench.disk import measure as measure_disk
+    from kraftfast.bench.fdatasync_cost import measure as measure_disk
     from kraftfast.cli.scratch import scratch_directory
     from kraftfast.log.mounts import filesystem_of
 

@@ -22,7 +22,7 @@ SECONDS, TIMEOUT_S, TOTAL_MIB = 5.0, 300.0, 512.0
 NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 UNMEASURED = 1
 """The exit code where something failed, or was asked for by name and is not there."""
-FOLDER = options.Place(path_type=Path)
+FOLDER = options.PlacePath(path_type=Path)
 
 seconds = options.seconds("How long a run of one program is measured.", SECONDS)
 timeout = click.option(
@@ -54,14 +54,14 @@ def run_peer(**asked: Any) -> None:
 
     bench/peers/README.md in a clone says how drivers are called and what they print.
     """
-    from kraftfast.bench.peers import Work, run
+    from kraftfast.bench.peers import PeerWork, run
     from kraftfast.cli import show_bench
     from kraftfast.cli.scratch import scratch_directory
     from kraftfast.log.mounts import filesystem_of
 
     with scratch_directory("bench", asked["directory"]) as place:
         durable = asked["durability"] == "majority"
-        work = Work(place, asked["mode"], asked["record_size"], asked["seconds"], durable)
+        work = PeerWork(place, asked["mode"], asked["record_size"], asked["seconds"], durable)
         line = run(asked["program"], work, asked["timeout"]) | {"filesystem": filesystem_of(place)}
     if asked["as_json"]:
         click.echo(json.dumps(line))

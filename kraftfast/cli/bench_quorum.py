@@ -42,11 +42,11 @@ def quorum_of(place: str, asked: dict[str, Any], prepare_bytes: int = 0, **setti
 
 def listening(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a quorum that observers and idle connections reach over TCP."""
-    from kraftfast.bench import beside
+    from kraftfast.bench import other_clients
 
-    if not beside.wanted(asked):
+    if not other_clients.wanted(asked):
         return {}
-    most = beside.wanted(asked) + beside.CONNECTIONS_OF_OTHERS
+    most = other_clients.wanted(asked) + other_clients.CONNECTIONS_OF_OTHERS
     found = {"connections_max": most, "connections_per_address_max": most}
     if asked["transport"] != "socket":
         found["port"] = ports_behind(asked["voters"])

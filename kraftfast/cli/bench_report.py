@@ -31,14 +31,14 @@ QUIET_S = 2.0
 @click.option(
     "-o",
     "--output",
-    type=options.Place(dir_okay=False, path_type=Path),
+    type=options.PlacePath(dir_okay=False, path_type=Path),
     default=PAGE,
     show_default=True,
     help="Write the page there; - is stdout.",
 )
 @click.option(
     "--pictures",
-    type=options.Place(file_okay=False, path_type=Path),
+    type=options.PlacePath(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Write each picture there too, as SVG and PNG.",
 )
@@ -64,7 +64,7 @@ def write_report(
     page = Page([(each, named_result(each, folder)) for each in results])
     if pictures is not None and not drawing.is_installed():
         raise InvalidOption(drawing.MISSING)
-    progress = Progress(page)
+    progress = ProgressLine(page)
     text = page.html(progress.picture)
     if is_stdout:
         click.echo(text.encode(), nl=False)
@@ -79,7 +79,7 @@ def write_report(
         click.echo(f"kraftfast bench report: {plain(told)}", err=True)
 
 
-class Progress:
+class ProgressLine:
     """Tells on stderr which picture is drawn, and about how long the rest takes, now and then."""
 
     # pictures: how many there are. _began, _told: time.monotonic() of the first and of the last

@@ -17,7 +17,7 @@ from kraftfast.errors import InputError
 
 if TYPE_CHECKING:
     from kraftfast.bench.compare import Holding
-    from kraftfast.bench.plan import Measure, Plan
+    from kraftfast.bench.plan import BenchPlan, Measure
     from kraftfast.bench.result import Result
 
 PERCENT = options.Number(0, 1000)
@@ -37,21 +37,21 @@ USUAL: dict[str, Any] = {
 results_folder = click.option(
     "--results",
     "folder",
-    type=options.Place(file_okay=False, path_type=Path),
+    type=options.PlacePath(file_okay=False, path_type=Path),
     help="The folder of results [KRAFTFAST_RESULTS, or kraftfast/bench below XDG_DATA_HOME].",
 )
 
 
 resume = click.option(
     "--resume",
-    type=options.Place(dir_okay=False, path_type=Path),
+    type=options.PlacePath(dir_okay=False, path_type=Path),
     metavar="RESULT",
     help="Go on with a result of the same plan that was cut short.",
 )
 
 
 @click.command("run")
-@click.argument("plan", type=options.Place(dir_okay=False, path_type=Path))
+@click.argument("plan", type=options.PlacePath(dir_okay=False, path_type=Path))
 @options.below
 @resume
 @results_folder
@@ -118,7 +118,7 @@ def run_matrix(
     run_and_show(*plan_of_matrix(command, over, repeat), directory, resume, folder)
 
 
-def plan_of_matrix(command: str, over: Values, repeat: int) -> tuple[Plan, dict[str, Any]]:
+def plan_of_matrix(command: str, over: Values, repeat: int) -> tuple[BenchPlan, dict[str, Any]]:
     """Return the plan of every combination, and what its file would say.
 
     Raises UsageError, and InputError where the command has no such options.
@@ -157,7 +157,7 @@ def keep(result: Result, folder: Path | None, quiet: bool) -> None:
 
 
 def run_and_show(
-    asked: Plan,
+    asked: BenchPlan,
     table: dict[str, Any],
     directory: str | None,
     resume: Path | None,
@@ -217,7 +217,7 @@ def of_same_plan(path: Path, table: dict[str, Any]) -> Result:
     return earlier
 
 
-def check_options(plan: Plan) -> None:
+def check_options(plan: BenchPlan) -> None:
     """Refuse a plan of which a command would refuse an option, before hours are spent."""
     from kraftfast.cli.bench import bench
 
@@ -308,7 +308,7 @@ def list_results(folder: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--plan",
-    type=options.Place(dir_okay=False, path_type=Path),
+    type=options.PlacePath(dir_okay=False, path_type=Path),
     help="What two checkouts are measured with [throughput of 100 B and 1 KiB, latency; 5 turns].",
 )
 @options.below

@@ -125,9 +125,9 @@ def consume(**asked: Any) -> None:
     """
     from kraftfast.bench import consuming
     from kraftfast.bench.drives import where
-    from kraftfast.bench.inputs import Rows
+    from kraftfast.bench.inputs import InputRows
 
-    rows = Rows(None, asked["record_size"])
+    rows = InputRows(None, asked["record_size"])
     count = max(1, int(asked["total"] * MIB) // rows.size)
     with place_for(asked, asked["total"]) as place:
         begin = head("consume", asked, place)
@@ -159,19 +159,19 @@ def recover(**asked: Any) -> None:
     """
     from functools import partial
 
-    from kraftfast.bench import recovering
-    from kraftfast.bench.inputs import Rows
+    from kraftfast.bench import recovery_time
+    from kraftfast.bench.inputs import InputRows
 
-    rows = Rows(None, asked["record_size"])
+    rows = InputRows(None, asked["record_size"])
     count = max(1, int(asked["total"] * MIB) // rows.size)
     with place_for(asked, asked["total"] + 2 * asked["snapshot"]) as place:
         begin = head("recover", asked, place)
         begin |= {"retained_producers": asked["retained_producers"]}
         start, remembered = partial(started, place, asked), asked["retained_producers"]
-        lines, problem = recovering.measure(start, rows, count, remembered)
+        lines, problem = recovery_time.measure(start, rows, count, remembered)
         if asked["snapshot"] and not problem:
             start = partial(started, place, asked, "state")
-            lines.append(recovering.from_snapshot(start, asked["snapshot"]))
+            lines.append(recovery_time.from_snapshot(start, asked["snapshot"]))
             if not lines[-1]["verified"]:
                 problem = "a replica does not have the state that it had"
     put([begin | line for line in lines], asked["as_json"], problem)
@@ -197,14 +197,14 @@ def start(**asked: Any) -> None:
 @options.connections
 def idle(**asked: Any) -> None:
     """What a quorum costs that does nothing: processor time, and memory beside its segments."""
-    from kraftfast.bench import beside
-    from kraftfast.bench import idle as at_rest
+    from kraftfast.bench import idle_cost as at_rest
+    from kraftfast.bench import other_clients
 
-    beside.check_descriptors(asked)
+    other_clients.check_descriptors(asked)
     with place_for(asked) as place:
         line = head("idle", asked, place)
         line |= {name: asked[name] for name in ("observers", "connections")}
-        with started(place, asked) as quorum, beside.connected(quorum, asked):
+        with started(place, asked) as quorum, other_clients.connected(quorum, asked):
             line |= at_rest.measure(quorum, asked["seconds"])
     put([line], asked["as_json"])
 

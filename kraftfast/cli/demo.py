@@ -56,16 +56,16 @@ def demo(**asked: Any) -> None:
     and reports throughput, commit latency and where the time went. Then the replicas' logs are
     compared with each other, byte for byte, and with the input.
     """
-    from kraftfast.bench.inputs import Lines, Rows, open_input
+    from kraftfast.bench.inputs import InputRows, Lines, open_input
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
     path, count, size = asked["input_path"], asked["count"], asked["record_size"]
     if path is not None and (count is not None or size is not None):
         raise click.UsageError("--input cannot be combined with --records or --record-size")
-    given: Rows | Lines
+    given: InputRows | Lines
     if path is None:
-        given = Rows(count or RECORDS, RECORD_BYTES if size is None else size, numbered=True)
+        given = InputRows(count or RECORDS, RECORD_BYTES if size is None else size, numbered=True)
     else:
         given = Lines(path, open_input("-") if path == "-" else None)
     directory = asked["directory"]
@@ -87,7 +87,7 @@ def demo(**asked: Any) -> None:
 def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
     """Append the input to a quorum in ``place``; returns the :class:`Report`."""
     from kraftfast import LocalQuorum, limits
-    from kraftfast.bench import inputs, load, report, verify
+    from kraftfast.bench import inputs, load, report, same_logs
     from kraftfast.log.mounts import filesystem_of
 
     quorum = LocalQuorum(
@@ -116,8 +116,8 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
             done = load.append_all(producer, given.chunks(), progress, asked["timeout"])
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
-        compared, problem = verify.verify(quorum, first_offset, end_offset, given.checker)
-        return report.Report(
+        compared, problem = same_logs.verify(quorum, first_offset, end_offset, given.checker)
+        return report.LoadReport(
             done,
             voters=len(quorum.directories),
             durability=quorum.description.durability,

@@ -93,7 +93,7 @@ class Existing(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Place(click.Path):
+class PlacePath(click.Path):
     """A path, of which an empty variable of a shell makes none: it would be the directory here."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -102,7 +102,7 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Directory(Place):
+class Directory(PlacePath):
     """A path that can stand in the configuration of a worker, which is UTF-8."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -283,7 +283,7 @@ def compression(command: Any) -> Any:
 
 
 RECORD_BYTES = Size(1, limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64)
-"""The bounds of ``kraftfast.bench.inputs.Rows``."""
+"""The bounds of ``kraftfast.bench.inputs.InputRows``."""
 SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX)
 
 

@@ -104,7 +104,7 @@ def _check_attach() -> None:
 def _run(mode: str, asked: dict[str, Any]) -> tuple[Any, dict[int, str], dict[str, Any], str]:
     """Run a benchmark; return the recording, the replicas that it lacks, the benchmark's line, and
     what is wrong."""
-    from kraftfast.bench.events import Collector
+    from kraftfast.bench.event_collector import Collector
 
     collectors: list[Collector] = []
 
@@ -121,7 +121,7 @@ def _run(mode: str, asked: dict[str, Any]) -> tuple[Any, dict[int, str], dict[st
 
 def _attached(directory: str, seconds: float) -> tuple[Any, Mapping[int, str]]:
     """Record a quorum that runs, for so long or until Ctrl-C. Raises NoQuorum."""
-    from kraftfast.bench.events import Collector
+    from kraftfast.bench.event_collector import Collector
     from kraftfast.connected import directories_of
 
     collector = Collector(directories_of(directory))

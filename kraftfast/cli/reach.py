@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kraftfast.client.admin.quorum_info import QuorumInfo
     from kraftfast.client.consumer.consumer import RecordStream
     from kraftfast.client.producer.producer import Producer
-    from kraftfast.client.quorum import Quorum
+    from kraftfast.client.quorum_base import Quorum
 
 directory = click.option(
     "--dir",

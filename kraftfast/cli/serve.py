@@ -23,7 +23,7 @@ AT_RISK = (
     "--config",
     "-c",
     required=True,
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="Its server.properties.",
 )
 @click.option(
@@ -43,7 +43,7 @@ def serve(
     The voters of controller.quorum.voters, each started like this one, form a quorum over TCP.
     Ctrl-C, SIGTERM or SIGHUP ends it gracefully.
     """
-    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.server_properties import read_server
     from kraftfast.errors import InvalidOption
     from kraftfast.node.event_log import EventLog
     from kraftfast.node.processes.line import show_as
@@ -78,7 +78,7 @@ def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None
     with ExitStack() as undo:
         beside = None
         if metrics is not None:
-            from kraftfast.live.beside import MetricsProcess
+            from kraftfast.live.metrics_process import MetricsProcess
 
             made = MetricsProcess(config.directory, metrics, log.tell, form)
             beside = undo.enter_context(made)
@@ -89,7 +89,7 @@ def run(config: Any, log: Any, form: str, metrics: tuple[str, int] | None = None
 
 def _run(config: Any, form: str, metrics: Any) -> None:
     from kraftfast.errors import KraftfastError
-    from kraftfast.link.host import check_host, check_tasks
+    from kraftfast.link.kernel_check import check_host, check_tasks
     from kraftfast.node.processes.worker import refused_by_host
 
     check_host()
@@ -109,7 +109,7 @@ def _run(config: Any, form: str, metrics: Any) -> None:
 
 def _opened(config: Any, form: str) -> tuple[Any, Any]:
     """Return the replica and its loop, which listens. Raises StorageError, OSError."""
-    from kraftfast.node.host import LocalHost
+    from kraftfast.node.local_host import LocalHost
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.node.processes.line import show_as

@@ -12,7 +12,7 @@ from kraftfast.log.mounts import NOT_ON_A_DISK
 from kraftfast.node.metrics import RAFT_METRICS
 
 if TYPE_CHECKING:
-    from kraftfast.bench.report import Report  # which loads numpy: status needs none
+    from kraftfast.bench.report import LoadReport  # which loads numpy: status needs none
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""
@@ -66,7 +66,7 @@ def put(made: Table) -> None:
     Out(width=max(needed, console.width)).print(made)
 
 
-def show_report(report: Report) -> None:
+def show_report(report: LoadReport) -> None:
     """Print the report of a demo on stdout."""
     console, run = Out(soft_wrap=True), report.run
     console.print(
@@ -98,7 +98,7 @@ def bold(text: str, style: str = "bold") -> Text:
     return Text(text, style)
 
 
-def _latencies(report: Report, wide: bool) -> Table:
+def _latencies(report: LoadReport, wide: bool) -> Table:
     from kraftfast.bench.report import MEANINGS
 
     made = table(
@@ -121,7 +121,7 @@ def _latencies(report: Report, wide: bool) -> Table:
     return made
 
 
-def _replicas(report: Report) -> Table:
+def _replicas(report: LoadReport) -> Table:
     made = table("replica", "role", "end offset", "high watermark", "fsyncs", left=2)
     for replica in report.replicas:
         numbers = (replica.end_offset, replica.high_watermark, replica.flushes)
@@ -129,7 +129,7 @@ def _replicas(report: Report) -> Table:
     return made
 
 
-def _verdict(report: Report) -> tuple[Text, str]:
+def _verdict(report: LoadReport) -> tuple[Text, str]:
     if report.problem:
         return bold("NOT verified:", "bold red"), report.problem
     return bold("verified:", "bold green"), (

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
-from kraftfast.bench.disk import Cell, verdict
+from kraftfast.bench.fdatasync_cost import MEANINGS as FILE_MEANINGS
+from kraftfast.bench.fdatasync_cost import Cell, verdict
 from kraftfast.bench.load import SAMPLES_MIN
 from kraftfast.cli.show import Out, bold, microseconds, put, table
 from kraftfast.log.mounts import NOT_ON_A_DISK

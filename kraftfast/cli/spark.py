@@ -46,7 +46,7 @@ def session(place: str, size: str) -> Any:
 
 
 @spark.command()
-@click.argument("replicas", nargs=-1, required=True, metavar="DIR...", type=options.Place())
+@click.argument("replicas", nargs=-1, required=True, metavar="DIR...", type=options.PlacePath())
 @master
 @memory
 @options.as_json
@@ -69,7 +69,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.PlacePath())
 @servers
 @click.option("--columns", type=click.Choice(["full", "meta"]), default="full", show_default=True)
 @click.option(
@@ -104,15 +104,15 @@ def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str
     if len(places) != (1 if servers else 2):
         raise click.UsageError("give either DIR or --bootstrap-server, and a TARGET")
     if not servers:
-        from kraftfast.spark.options import local_path
         from kraftfast.spark.reading.locations import find_places
+        from kraftfast.spark.spark_options import local_path
 
         find_places(os.path.abspath(local_path(places[0])))  # raises before Spark is started
     return "" if servers else places[0], places[-1]
 
 
 @spark.command()
-@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.Place())
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET", type=options.PlacePath())
 @servers
 @master
 @memory
@@ -127,7 +127,7 @@ def compact(
     from kraftfast.errors import InputError
     from kraftfast.spark import told
     from kraftfast.spark.jobs.conversion import compact as latest
-    from kraftfast.spark.options import local_path
+    from kraftfast.spark.spark_options import local_path
 
     source, target = source_and_target(places, servers)
     target = os.path.abspath(local_path(target))
@@ -175,7 +175,7 @@ def check_picture(path: str) -> None:
 @click.option(
     "--picture",
     metavar="FILE",
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="Draw the percentiles into an SVG file.",
 )
 @master
@@ -189,7 +189,7 @@ def latency(
     from kraftfast.bench.load import SAMPLES_MIN
     from kraftfast.cli.show import put, table
     from kraftfast.spark import told
-    from kraftfast.spark.jobs import percentiles as job
+    from kraftfast.spark.jobs import commit_percentiles as job
 
     if picture is not None:
         check_picture(picture)
@@ -228,7 +228,7 @@ def latency(
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
 @click.option(
-    "--out", type=options.Place(file_okay=False), metavar="DIR",
+    "--out", type=options.PlacePath(file_okay=False), metavar="DIR",
     help="Keep rows here, and go on from them.",
 )  # fmt: skip
 @master

@@ -103,7 +103,7 @@ def run(asked: dict[str, Any], tell: Any, form: str) -> None:
     with ExitStack() as undo:
         metrics = None
         if listen is not None:
-            from kraftfast.live.beside import MetricsProcess
+            from kraftfast.live.metrics_process import MetricsProcess
 
             metrics = undo.enter_context(MetricsProcess(directory, listen, tell, form))
         else:

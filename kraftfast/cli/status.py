@@ -26,7 +26,7 @@ def status(directory: str, as_json: bool) -> None:
     For a replica that does not run while others do, shows what is wrong with its directory. Ends
     with exit code 12 if no replica runs, or none that runs knows a leader.
     """
-    from kraftfast.client.local import ask
+    from kraftfast.client.local_socket import ask
     from kraftfast.connected import directories_of
     from kraftfast.errors import (
         NoQuorum,

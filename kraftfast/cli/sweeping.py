@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from kraftfast.bench.plan import Measure, Plan
+    from kraftfast.bench.plan import BenchPlan, Measure
     from kraftfast.bench.result import Result
 
 SEEDS = re.compile("([0-9]{1,18}):([0-9]{1,18})")
@@ -35,7 +35,7 @@ def measure(item: dict[str, Any]) -> dict[str, Any]:
 
     Returns the repetition as a result has it, and the facts of the machine that ran it.
     """
-    from kraftfast.bench.machine import facts
+    from kraftfast.bench.machine_facts import facts
     from kraftfast.bench.plan import run_once
     from kraftfast.cli.scratch import scratch_directory
 
@@ -56,7 +56,7 @@ def _measure_of(item: dict[str, Any]) -> Measure:
     return Measure(item["name"], item["command"], tuple(item["options"]))
 
 
-def turns(plan: Plan, directory: str | None) -> list[dict[str, Any]]:
+def turns(plan: BenchPlan, directory: str | None) -> list[dict[str, Any]]:
     """Return what a plan runs, an item for each repetition of each measure."""
     return [
         {
@@ -70,7 +70,7 @@ def turns(plan: Plan, directory: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def results(plan: Plan, table: dict[str, Any], rows: list[dict[str, Any]]) -> list[Result]:
+def results(plan: BenchPlan, table: dict[str, Any], rows: list[dict[str, Any]]) -> list[Result]:
     """Return a result for each machine that ran some of a plan.
 
     A result is complete where its machine ran everything: medians are of one machine.

@@ -89,7 +89,7 @@ def looked_at(
     """Return what looks at the replicas. Raises NoQuorum, NotFormatted, StorageError."""
     from kraftfast.errors import NoQuorum
     from kraftfast.live.pages import Pages
-    from kraftfast.live.remote import RemotePages
+    from kraftfast.live.remote_status import RemotePages
 
     if servers is not None:
         quorum = reach.there(servers, timeout)

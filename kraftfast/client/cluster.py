@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kraftfast import arguments
 from kraftfast.arguments import refuse
-from kraftfast.client.connection import Address, Connection, Refused
-from kraftfast.client.host import HOST, Host
+from kraftfast.client.client_host import HOST, ClientHost
+from kraftfast.client.connection import Address, Connection, ConnectionRefused
 from kraftfast.client.search import FEWER, Full
 from kraftfast.errors import (
     ErrorCode,
@@ -66,7 +66,7 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class KnownLeader:
     """The leader, by its own word. ``topic_id``: None from a server that knows of none."""
 
     address: Address
@@ -88,7 +88,7 @@ class Cluster:
     # address, as the last server named it that was asked. _problems: why those that could not be
     # asked could not.
 
-    def __init__(self, addresses: Iterable[Address], topic: str, host: Host = HOST) -> None:
+    def __init__(self, addresses: Iterable[Address], topic: str, host: ClientHost = HOST) -> None:
         self.topic, self.host = topic, host
         self.cluster_id: str | None = None
         self._lock = threading.Lock()
@@ -109,7 +109,7 @@ class Cluster:
     def _attempt(self, deadline: float) -> float:
         return min(deadline, self.host.monotonic() + ATTEMPT_S)
 
-    def find_leader(self, deadline: float) -> tuple[Connection, Leader]:
+    def find_leader(self, deadline: float) -> tuple[Connection, KnownLeader]:
         """Return a connection to the leader. ``deadline``: by the clock of its host.
 
         Raises NotLeader (no server leads at the moment), NoQuorum (no server answers), Full (the
@@ -134,7 +134,7 @@ class Cluster:
             except UNREACHABLE as error:
                 raise_if_scarce(error, "cannot reach the quorum")
                 problems.append(self._failed(address, error, until == deadline))
-                if isinstance(error, Refused):
+                if isinstance(error, ConnectionRefused):
                     refused[address] = str(error)
                 continue
             until = self._attempt(deadline)
@@ -169,7 +169,7 @@ class Cluster:
             raise NoQuorum(f"no server answers: {problems[0]}")
         raise NotLeader("no server leads at the moment")
 
-    def ask_leader(self, connection: Connection, deadline: float) -> Leader | None:
+    def ask_leader(self, connection: Connection, deadline: float) -> KnownLeader | None:
         """Return who leads, as far as one server knows."""
         topic = MetadataRequest.Topic(name=self.topic)
         body = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
@@ -191,7 +191,9 @@ class Cluster:
         for part in found.partitions:
             if part.partition_index == METADATA_PARTITION and part.leader_id in servers:
                 topic_id = found.topic_id if found.topic_id != ZERO_UUID else None
-                return Leader(servers[part.leader_id], part.leader_id, part.leader_epoch, topic_id)
+                return KnownLeader(
+                    servers[part.leader_id], part.leader_id, part.leader_epoch, topic_id
+                )
         return None
 
     def _check_cluster(self, cluster_id: str | None, address: Address) -> None:

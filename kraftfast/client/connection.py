@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from kraftfast import forks, limits
-from kraftfast.client.host import HOST, Host
-from kraftfast.client.names import NameUnknownYet
+from kraftfast.client.client_host import HOST, ClientHost
+from kraftfast.client.name_lookup import NameUnknownYet
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
 from kraftfast.types import Address as Address
 from kraftfast.types import address_text
@@ -31,16 +31,16 @@ AT_ONCE = (
 )
 
 
-class Refused(PeerGone):
+class ConnectionRefused(PeerGone):
     """The server hung up before it answered anything: as Kafka's refuse a connection."""
 
 
 class Connection:
     """A TCP connection. Not thread-safe; no use after a failure.
 
-    Raises PeerGone if the server cannot be reached or hangs up (Refused: at once), TimedOut if it
-    does not answer until ``deadline`` (by the clock of its ``host``), UnsupportedVersion,
-    MalformedFrame.
+    Raises PeerGone if the server cannot be reached or hangs up (ConnectionRefused: at once),
+    TimedOut if it does not answer until ``deadline`` (by the clock of its ``host``),
+    UnsupportedVersion, MalformedFrame.
     """
 
     # address: whose. sock, splitter: the connection and what came over it. versions: what the
@@ -48,7 +48,7 @@ class Connection:
 
     CLIENT_ID = "kraftfast"
 
-    def __init__(self, address: Address, deadline: float, host: Host = HOST) -> None:
+    def __init__(self, address: Address, deadline: float, host: ClientHost = HOST) -> None:
         self.address, self.host = address, host
         self.correlation_id = 0
         self.splitter = frame.FrameSplitter(limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
@@ -79,7 +79,7 @@ class Connection:
         try:
             answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
         except PeerGone as error:
-            raise Refused(f"{error} {AT_ONCE}") from None
+            raise ConnectionRefused(f"{error} {AT_ONCE}") from None
         except MalformedFrame as error:
             reason = str(error).removeprefix(f"{_text(self.address)}: ")
             raise MalformedFrame(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraftfast.client.admin.admin_ways import Reached
-from kraftfast.client.host import Host
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 
@@ -18,7 +18,7 @@ class Connector(Protocol):
     One thread at a time calls ``connect`` and ``reach``; another may call ``superseded`` meanwhile.
     """
 
-    host: Host  # what its producers run on
+    host: ClientHost  # what its producers run on
     window: int  # batches that a sender has under way at most
 
     def connect(self, outcomes: Outcomes, record_bytes: int, deadline: float) -> Sender:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from kraftfast import forks
-from kraftfast.client.local import CONNECT_TIMEOUT_S, passed_file
+from kraftfast.client.local_socket import CONNECT_TIMEOUT_S, passed_file
 from kraftfast.errors import PeerGone
-from kraftfast.link.events import FILE_BYTES, EventsView
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME
+from kraftfast.link.timed_events import FILE_BYTES, EventsView
 from kraftfast.link.unix_socket import connect, credentials
 
 

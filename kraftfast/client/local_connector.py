@@ -10,11 +10,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import (
+from kraftfast.client.client_host import HOST, ClientHost
+from kraftfast.client.local_socket import (
     CONNECT_TIMEOUT_S,
     UNREACHED,
-    Refused,
+    RefusedByReplica,
     add_problem,
     ask,
     check_cluster,
@@ -61,7 +61,7 @@ class LocalConnector:
         batch_bytes: int,
         window: int,
         cluster_id: str = "",
-        host: Host = HOST,
+        host: ClientHost = HOST,
     ) -> None:
         self.directories, self.cluster_id, self.host = directories, cluster_id, host
         self.batch_bytes, self.window = batch_bytes, window
@@ -91,7 +91,7 @@ class LocalConnector:
                 add_problem(problems, error)
                 if isinstance(error, InconsistentClusterId):
                     foreign = error
-                if isinstance(error, Refused):
+                if isinstance(error, RefusedByReplica):
                     refusals.append(f"replica {id} takes no more producers: {error}; {FEWER}")
                 self._promise(id, False)
                 continue
@@ -190,11 +190,11 @@ class LocalConnector:
     def _elsewhere(self, directory: str, hello: Hello) -> int:
         """Return the id of the leader that is named by a replica which takes no batches.
 
-        Raises Refused, RecordsRefused, InconsistentClusterId.
+        Raises RefusedByReplica, RecordsRefused, InconsistentClusterId.
         """
         check_cluster(hello, self.cluster_id)
         if hello.records == "kafka-raft":
             raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
         if not hello.not_leader:
-            raise Refused(hello.error)
+            raise RefusedByReplica(hello.error)
         return hello.leader_id

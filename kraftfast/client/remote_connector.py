@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraftfast.client.client_host import HOST
 from kraftfast.client.cluster import Cluster
-from kraftfast.client.connection import Address, Connection, Refused
-from kraftfast.client.host import HOST
+from kraftfast.client.connection import Address, Connection, ConnectionRefused
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 from kraftfast.client.producer.socket_sender import SocketSender
@@ -59,7 +59,7 @@ class RemoteConnector:
         assert isinstance(sender, SocketSender)  # of ``connect``
         try:
             return self.cluster.reach(sender.connection.address, deadline)
-        except Refused as error:
+        except ConnectionRefused as error:
             raise Full(f"{error}; {FEWER}") from None
 
     def superseded(self, sender: Sender, deadline: float) -> bool:

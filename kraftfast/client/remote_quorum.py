@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from kraftfast.arguments import text
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import RemoteWay
+from kraftfast.client.client_host import HOST, ClientHost
 from kraftfast.client.cluster import Cluster, parse_addresses
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
-from kraftfast.client.host import HOST, Host
 from kraftfast.client.producer.own_threads import PAUSE_S
-from kraftfast.client.quorum import ConnectedQuorum
+from kraftfast.client.quorum_base import ConnectedQuorum
 from kraftfast.client.remote_connector import RemoteConnector
 from kraftfast.client.search import Search
 from kraftfast.client.timing import deadline_after
@@ -52,7 +52,7 @@ def connect_servers(
     topic: str = METADATA_TOPIC,
     *,
     timeout: float = 10.0,
-    host: Host = HOST,
+    host: ClientHost = HOST,
 ) -> RemoteQuorum:
     """Return the quorum with these servers: ``"host:port,host:port"``, some of them are enough.
 

@@ -6,8 +6,8 @@ import os
 import select
 
 from kraftfast import forks
-from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import CONNECT_TIMEOUT_S, passed_file
+from kraftfast.client.client_host import HOST, ClientHost
+from kraftfast.client.local_socket import CONNECT_TIMEOUT_S, passed_file
 from kraftfast.errors import Closed, InconsistentClusterId, LocalError, PeerError, PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, encode_hello
 from kraftfast.link.ring_link import SOCKET_NAME
@@ -30,7 +30,7 @@ class Watch(PidfdOwner):
         self,
         directory: str,
         cluster_id: str = "",
-        host: Host = HOST,
+        host: ClientHost = HOST,
         timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self.refusal: LocalError | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kraftfast.core.membership.control import ControlRecord
+from kraftfast.core.membership.voter_controls import ControlRecord
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     FetchResponse,

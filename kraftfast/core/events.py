@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import Payload, Source
 from kraftfast.errors import ErrorCode

@@ -309,9 +309,15 @@ class ReadBarrierResponse(Struct):
 
 
 Source = Any
-"""What a request came from: opaque here, and handed back in the effect that answers it."""
+"""What a request came from: opaque here, and handed back in the effect that answers it.
+
+``Source`` of ``node/ports.py``: a ``SessionRequest``, or over a ring a ``RingRequest``.
+"""
 Payload = Any
-"""What came with a response: opaque here, and handed back in the effect that writes it."""
+"""What came with a response: opaque here, and handed back in the effect that writes it.
+
+Records over a ring: the ``RingPeer``; over TCP: ``FetchedBytes``; a slice: the wire message.
+"""
 
 Request = (
     VoteRequest

@@ -25,10 +25,10 @@ from kraftfast.core.elections.leader_identity import (
     identity_of_leader,
     is_displaced,
 )
+from kraftfast.core.elections.leadership_transfer import tend_transfer
 from kraftfast.core.elections.on_shutdown import finish_shutdown
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.resigned import Resigned
-from kraftfast.core.elections.transfer import tend_transfer
 from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership.changes import change_due_ms, removed_itself, tend_change

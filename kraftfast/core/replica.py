@@ -6,11 +6,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from kraftfast.core import describe, invariants, on_tick
+from kraftfast.core import describe_quorum, invariants, on_tick
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.effects import AdvanceHighWatermark, Effect, election_first
 from kraftfast.core.elections.doubt import Doubt
 from kraftfast.core.elections.leader_identity import listening_ms
+from kraftfast.core.elections.leadership_transfer import on_transfer_requested
 from kraftfast.core.elections.on_begin_quorum_epoch import on_begin_quorum_epoch
 from kraftfast.core.elections.on_end_quorum_epoch import on_end_quorum_epoch
 from kraftfast.core.elections.on_peer_ended import on_peer_ended
@@ -23,7 +24,6 @@ from kraftfast.core.elections.on_shutdown import (
 from kraftfast.core.elections.on_vote import on_vote
 from kraftfast.core.elections.on_vote_response import on_vote_response
 from kraftfast.core.elections.resigned import Resigned
-from kraftfast.core.elections.transfer import on_transfer_requested
 from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.events import (
     Appended,
@@ -438,9 +438,9 @@ class Replica:
         """
         return truncation_offset(self._state, diverging)
 
-    def describe(self, now_ms: int) -> describe.QuorumDescription:
+    def describe(self, now_ms: int) -> describe_quorum.QuorumDescription:
         """Return the quorum as this replica knows it."""
-        return describe.describe(self._state, now_ms)
+        return describe_quorum.describe(self._state, now_ms)
 
     def check_invariants(self) -> None:
         """Assert what must hold between steps."""

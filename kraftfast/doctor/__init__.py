@@ -5,6 +5,6 @@ Nothing that may be missing is imported by these modules: neither compiled code 
 
 from __future__ import annotations
 
-from kraftfast.doctor.findings import Finding, examine
+from kraftfast.doctor.findings import Fact, examine
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Fact", "examine"]

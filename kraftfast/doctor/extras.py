@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from kraftfast.doctor.findings import OK, Finding
+from kraftfast.doctor.findings import OK, Fact
 
 DISTRIBUTIONS = ("pyarrow", "pyspark", "pandas")
 JAVA_TIMEOUT_S = 10
 
 
-def extras() -> Iterator[Finding]:
+def extras() -> Iterator[Fact]:
     """Yield one line for each; a missing one is no fault."""
     for name in DISTRIBUTIONS:
         try:
@@ -23,8 +23,8 @@ def extras() -> Iterator[Finding]:
             text = None
         option = "arrow" if name == "pyarrow" else "spark"
         absent = f"not installed (optional: pip install 'kraftfast[{option}]')"
-        yield Finding(name, OK, text or absent, value=text)
-    yield Finding("Java", OK, java() or "not found (optional: Spark needs 17 or later)",
+        yield Fact(name, OK, text or absent, value=text)
+    yield Fact("Java", OK, java() or "not found (optional: Spark needs 17 or later)",
                   value=java())  # fmt: skip
 
 

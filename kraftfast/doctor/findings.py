@@ -12,7 +12,7 @@ STATES = (OK, NOTE, MISSING)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fact:
     """One line: what was looked at, how it is, and what to do about it.
 
     ``value``: the figure or text of the line for programs. ``hint``: '' if there is nothing to do.
@@ -30,34 +30,34 @@ class Finding:
         return " ".join(f"{text}; {self.hint}".splitlines()) if self.hint else text
 
 
-Look = Callable[[], Iterator[Finding]]
+Look = Callable[[], Iterator[Fact]]
 
 
-def examine(directory: str = ".") -> list[Finding]:
+def examine(directory: str = ".") -> list[Fact]:
     """Look at everything; ``directory`` is where a quorum would be. Raises nothing.
 
     A look with an unforeseen failure is a line too, and keeps no other from its turn.
     """
-    from kraftfast.doctor import extras, interpreter, machine, storage
+    from kraftfast.doctor import extras, host_facts, interpreter, storage
 
     looks: tuple[tuple[str, Look], ...] = (
         ("Python", interpreter.python),
         ("compiled modules", interpreter.modules),
         ("packages", interpreter.packages),
-        ("C library", machine.libc),
-        ("kernel", machine.kernel),
-        ("limits", machine.limits),
-        ("processors", machine.processors),
-        ("memory", machine.memory),
+        ("C library", host_facts.libc),
+        ("kernel", host_facts.kernel),
+        ("limits", host_facts.limits),
+        ("processors", host_facts.processors),
+        ("memory", host_facts.memory),
         ("directory", lambda: storage.directory(directory)),
-        ("sockets", lambda: machine.sockets(directory)),
+        ("sockets", lambda: host_facts.sockets(directory)),
         ("extras", extras.extras),
     )
-    found: list[Finding] = []
+    found: list[Fact] = []
     for topic, look in looks:
         try:
             found += look()
         except Exception as error:  # noqa: BLE001 - whatever it is, the other lines matter too
             text = f"could not be looked at: {type(error).__name__}: {error}"
-            found.append(Finding(topic, MISSING, text, "please report it"))
+            found.append(Fact(topic, MISSING, text, "please report it"))
     return found

@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import kraftfast
-from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
+from kraftfast.doctor.findings import MISSING, NOTE, OK, Fact
 
 PYTHON_MIN, PYTHON_TESTED_MAX = (3, 11), (3, 14)
 ENTRANCES = (
@@ -44,7 +44,7 @@ PACKAGES = {
 """Distribution -> the module of it that is used; those of ``dependencies`` in pyproject.toml."""
 
 
-def python() -> Iterator[Finding]:
+def python() -> Iterator[Fact]:
     """Check version, implementation and build."""
     name, version = sys.implementation.name, platform.python_version()
     gil = "free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else "with a GIL"
@@ -52,16 +52,16 @@ def python() -> Iterator[Finding]:
     short = sys.version_info[:2]
     if name != "cpython" or short < PYTHON_MIN:
         hint = "use CPython 3.11 or later, for example `uv venv --python 3.13`"
-        yield Finding("Python", MISSING, text, hint, version)
+        yield Fact("Python", MISSING, text, hint, version)
     elif sysconfig.get_config_var("Py_GIL_DISABLED"):
-        yield Finding("Python", MISSING, text, "use the ordinary build of this version", version)
+        yield Fact("Python", MISSING, text, "use the ordinary build of this version", version)
     elif short > PYTHON_TESTED_MAX:
-        yield Finding("Python", NOTE, text, "newer than what kraftfast is tested with", version)
+        yield Fact("Python", NOTE, text, "newer than what kraftfast is tested with", version)
     else:
-        yield Finding("Python", OK, text, value=version)
+        yield Fact("Python", OK, text, value=version)
     if sys.maxsize < 2**32:
-        yield Finding("Python", MISSING, "a 32-bit build", "use a 64-bit one")
-    yield Finding(
+        yield Fact("Python", MISSING, "a 32-bit build", "use a 64-bit one")
+    yield Fact(
         "kraftfast", OK, f"{kraftfast.__version__}, {_folder()}", value=kraftfast.__version__
     )
 
@@ -70,20 +70,18 @@ def _folder() -> Path:
     return Path(os.path.abspath(kraftfast.__file__)).parent
 
 
-def modules() -> Iterator[Finding]:
+def modules() -> Iterator[Fact]:
     """Check that the compiled modules are there, fit this Python, and match their sources."""
     built = [path for path in _folder().rglob("*.so")]
     fitting = [path for path in built if _fits(path)]
     again = "install kraftfast again with this Python (pip install --force-reinstall)"
     if not built:
-        yield Finding(
-            "compiled modules", MISSING, "none: only the .py files are here", again, value=0
-        )
+        yield Fact("compiled modules", MISSING, "none: only the .py files are here", again, value=0)
         return
     if not fitting:
         other = sorted({path.name.partition(".")[2] for path in built})[0]
         text = f"{len(built)} are there, and none fits this Python (they end in .{other})"
-        yield Finding("compiled modules", MISSING, text, again, value=0)
+        yield Fact("compiled modules", MISSING, text, again, value=0)
         return
     for name in ENTRANCES:
         try:
@@ -91,15 +89,15 @@ def modules() -> Iterator[Finding]:
         except Exception as error:  # noqa: BLE001 - of a broken module anything may come
             first = " ".join(str(error).split())
             text = f"{name} cannot be imported: {type(error).__name__}: {first}"
-            yield Finding("compiled modules", MISSING, text, again)
+            yield Fact("compiled modules", MISSING, text, again)
             return
     stale = sorted(path.name.partition(".")[0] for path in fitting if _is_stale(path))
     text = f"{len(fitting)} fit this Python"
     if stale:
         text += f"; older than their sources: {', '.join(stale[:5])}"
-        yield Finding("compiled modules", NOTE, text, "run `make rebuild`", len(fitting))
+        yield Fact("compiled modules", NOTE, text, "run `make rebuild`", len(fitting))
     else:
-        yield Finding("compiled modules", OK, text, value=len(fitting))
+        yield Fact("compiled modules", OK, text, value=len(fitting))
 
 
 def _fits(path: Path) -> bool:
@@ -113,7 +111,7 @@ def _is_stale(path: Path) -> bool:
     return source.exists() and source.stat().st_mtime > path.stat().st_mtime + 1
 
 
-def packages() -> Iterator[Finding]:
+def packages() -> Iterator[Fact]:
     """Check the packages that kraftfast depends on."""
     versions = {}
     for name, module in PACKAGES.items():
@@ -122,6 +120,6 @@ def packages() -> Iterator[Finding]:
             versions[name] = importlib.metadata.version(name)
         except Exception as error:  # noqa: BLE001 - of a broken package anything may come
             text = f"{name} cannot be imported: {' '.join(str(error).split())}"
-            yield Finding("packages", MISSING, text, f"pip install {name}")
+            yield Fact("packages", MISSING, text, f"pip install {name}")
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield Finding("packages", OK, text or "none", value=versions)
+    yield Fact("packages", OK, text or "none", value=versions)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
+from kraftfast.doctor.findings import MISSING, NOTE, OK, Fact
 from kraftfast.log.mounts import NOT_ON_A_DISK, filesystem_of
 
 PIECE_BYTES = 4096
@@ -35,40 +35,40 @@ FLOCK = struct.Struct("@hhqqi4x")
 RENAME_EXCHANGE = 2
 
 
-def directory(path: str) -> Iterator[Finding]:
+def directory(path: str) -> Iterator[Fact]:
     """Try everything in a temporary directory in ``path``, or in the nearest parent there is."""
     asked = os.path.abspath(path)
     place = asked
     while not os.path.lexists(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
     if not os.path.isdir(place):
-        yield Finding("directory", MISSING, f"{place} is no directory", "choose another (--dir)")
+        yield Fact("directory", MISSING, f"{place} is no directory", "choose another (--dir)")
         return
     kind = filesystem_of(place)
     try:
         work = tempfile.mkdtemp(prefix=".kraftfast-doctor-", dir=place)
     except OSError as error:
         text = f"{place} ({kind}) cannot be written: {error.strerror}"
-        yield Finding("directory", MISSING, text, "choose another (--dir), or change its owner")
+        yield Fact("directory", MISSING, text, "choose another (--dir), or change its owner")
         return
     try:
         text = asked if place == asked else f"{asked} (not there yet, in {place})"
-        yield Finding("directory", OK, f"{text} can be written", value=asked)
+        yield Fact("directory", OK, f"{text} can be written", value=asked)
         yield from _file_system(work, kind)
         yield from _space(work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _file_system(work: str, kind: str) -> Iterator[Finding]:
+def _file_system(work: str, kind: str) -> Iterator[Fact]:
     if kind in NOT_ON_A_DISK:
-        yield Finding("file system", NOTE, f"{kind}, in memory: nothing survives a power cut",
+        yield Fact("file system", NOTE, f"{kind}, in memory: nothing survives a power cut",
                       "choose a directory on a disk (--dir)", kind)  # fmt: skip
     elif kind in OVER_NETWORK:
-        yield Finding("file system", NOTE, f"{kind}: what a flush promises is the server's word",
+        yield Fact("file system", NOTE, f"{kind}: what a flush promises is the server's word",
                       "choose a directory on a disk of this host (--dir)", kind)  # fmt: skip
     else:
-        yield Finding("file system", OK, kind or "unknown", value=kind)
+        yield Fact("file system", OK, kind or "unknown", value=kind)
     for topic, run, needed, hint in (
         ("fallocate", _fallocate, False, "it works: blocks are reserved by writing zeros"),
         ("mmap", _mmap, True, "choose another file system: the log is memory-mapped"),
@@ -80,7 +80,7 @@ def _file_system(work: str, kind: str) -> Iterator[Finding]:
     yield from _flush(work, kind)
 
 
-def _tried(topic: str, run: Callable[[str], None], work: str, needed: bool, hint: str) -> Finding:
+def _tried(topic: str, run: Callable[[str], None], work: str, needed: bool, hint: str) -> Fact:
     try:
         run(work)
     except OSError as error:
@@ -90,10 +90,8 @@ def _tried(topic: str, run: Callable[[str], None], work: str, needed: bool, hint
             # Where it is only missing it is done without; where it is forbidden a replica stops.
             needed = error.errno == errno.EPERM
             hint = "a seccomp profile or a sandbox forbids it: allow it there" if needed else hint
-        return Finding(
-            topic, MISSING if needed else NOTE, error.strerror or str(error), hint, False
-        )
-    return Finding(topic, OK, "works", value=True)
+        return Fact(topic, MISSING if needed else NOTE, error.strerror or str(error), hint, False)
+    return Fact(topic, OK, "works", value=True)
 
 
 def _fallocate(work: str) -> None:
@@ -145,7 +143,7 @@ def _unix_socket(work: str) -> None:
         os.close(fd)
 
 
-def _flush(work: str, kind: str) -> Iterator[Finding]:
+def _flush(work: str, kind: str) -> Iterator[Fact]:
     """Time fdatasync of one page, stored into a file whose blocks were written before."""
     path = os.path.join(work, "flush")
     times: list[float] = []
@@ -163,12 +161,12 @@ def _flush(work: str, kind: str) -> Iterator[Finding]:
                     break
     except OSError as error:
         text = f"failed: {error.strerror}"
-        yield Finding("fdatasync", MISSING, text, "choose another directory (--dir)", False)
+        yield Fact("fdatasync", MISSING, text, "choose another directory (--dir)", False)
         return
     median = statistics.median(times)
     said = f"median {_duration(median)}, slowest {_duration(max(times))} of {len(times)} x 4 KiB"
     state, word, hint = verdict(kind, median)
-    yield Finding("fdatasync", state, f"{said}: {word}", hint, round(median, 1))
+    yield Fact("fdatasync", state, f"{said}: {word}", hint, round(median, 1))
 
 
 def verdict(kind: str, median_us: float) -> tuple[str, str, str]:
@@ -192,15 +190,15 @@ def _duration(us: float) -> str:
     return f"{us:.0f} us" if us < 1000 else f"{us / 1000:.1f} ms"
 
 
-def _space(work: str) -> Iterator[Finding]:
+def _space(work: str) -> Iterator[Fact]:
     found = os.statvfs(work)
     free = found.f_bavail * found.f_frsize
     text = f"{free / (1 << 20):,.0f} MiB"
     if free < LIGHT_SPACE:
-        yield Finding("free space", MISSING, text, "a quorum takes 16 MiB at least", free)
+        yield Fact("free space", MISSING, text, "a quorum takes 16 MiB at least", free)
     elif free < SPACE_WANTED:
         hint = "three voters prepare up to 192 MiB ahead under load: "
         hint += "stride_bytes=8 << 20 takes less"
-        yield Finding("free space", NOTE, text, hint, free)
+        yield Fact("free space", NOTE, text, hint, free)
     else:
-        yield Finding("free space", OK, text, value=free)
+        yield Fact("free space", OK, text, value=free)

@@ -30,7 +30,7 @@ class KernelNetwork:
 
 
 class KernelLocal:
-    """See :class:`~kraftfast.link.ports.Local`."""
+    """See :class:`~kraftfast.link.host_ports.Local`."""
 
     ring_bytes = 4 * 1024 * 1024
     listen = staticmethod(unix_socket.listen)
@@ -58,7 +58,7 @@ class KernelLocal:
 
 
 class Eventfd:
-    """See :class:`~kraftfast.link.ports.Waker`."""
+    """See :class:`~kraftfast.link.host_ports.Waker`."""
 
     fd = -1
 
@@ -85,7 +85,7 @@ class Eventfd:
 
 
 class KernelThreads:
-    """See :class:`~kraftfast.link.ports.Threads`."""
+    """See :class:`~kraftfast.link.host_ports.Threads`."""
 
     queue = queue.SimpleQueue
     event = threading.Event
@@ -100,7 +100,7 @@ class KernelThreads:
 
 
 class KernelProgram:
-    """See :class:`~kraftfast.link.ports.Program`."""
+    """See :class:`~kraftfast.link.host_ports.Program`."""
 
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)

@@ -16,7 +16,7 @@ import weakref
 
 from kraftfast import forks
 from kraftfast.errors import MalformedFrame, PeerGone
-from kraftfast.link.host import F_ADD_SEALS, F_GET_SEALS, SEALS
+from kraftfast.link.kernel_check import F_ADD_SEALS, F_GET_SEALS, SEALS
 from kraftfast.link.private_pages import make_private
 from kraftfast.ring.spsc import OWN_FLAGS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kraftfast.link.ports import Network, Threads
+from kraftfast.link.host_ports import Network, Threads
 
 FRESH_S = 30.0
 THREADS_MAX = 4

@@ -23,9 +23,9 @@ from kraftfast.link.hello import (
     decode_hello,
     encode_hello,
 )
+from kraftfast.link.host_ports import Local
 from kraftfast.link.kernel import LOCAL
 from kraftfast.link.memory_file import MemoryFile
-from kraftfast.link.ports import Local
 from kraftfast.link.unix_socket import PidfdOwner
 from kraftfast.ring.spsc import (
     PAGE_BYTES,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from kraftfast import limits
 from kraftfast.errors import PeerGone
-from kraftfast.link.ports import Network
+from kraftfast.link.host_ports import Network
 from kraftfast.link.resolver import Address
 from kraftfast.types import address_text
 from kraftfast.wire.frame import Frame, FrameSplitter

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from kraftfast.link.events cimport Events, kf_events
+from kraftfast.link.timed_events cimport Events, kf_events
 
 
 cdef extern from "histogram.h":

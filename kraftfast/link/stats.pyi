@@ -1,8 +1,8 @@
 from typing_extensions import Buffer
 
-from kraftfast.link.events import Events
+from kraftfast.link.host_ports import Local
 from kraftfast.link.memory_file import MemoryFile
-from kraftfast.link.ports import Local
+from kraftfast.link.timed_events import Events
 
 FILE_BYTES: int
 PAGES_BYTES: int

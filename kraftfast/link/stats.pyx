@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.buffer cimport Hold, hold
-from kraftfast.link.events cimport (
+from kraftfast.link.timed_events cimport (
     E_EPOCH, E_FLUSH, E_HIGH_WATERMARK, E_ROLE, Events, kf_events_note, kf_events_now,
     kf_events_on,
 )

@@ -1,4 +1,4 @@
-"""The process beside the replicas that serves ``/metrics``: ``beside.MetricsProcess`` starts it."""
+"""The process beside the replicas that serves ``/metrics``; ``MetricsProcess`` starts it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MINOR_AT, MAJOR_AT, USER_AT, SYSTEM_AT, THREADS_AT, STARTED_AT, RESIDENT_AT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ReplicaProcess:
     """What a process has used since its start. ``started_s``: seconds since 1970."""
 
     cpu_s: float
@@ -38,7 +38,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """The files of a log, and the file system that they are on."""
 
     log_bytes: int
@@ -58,7 +58,7 @@ def booted_s() -> float:
     return 0.0
 
 
-def process_of(pid: int) -> Process | None:
+def process_of(pid: int) -> ReplicaProcess | None:
     """Return what a process has used, None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -66,7 +66,7 @@ def process_of(pid: int) -> Process | None:
         started_s = booted_s() + int(fields[STARTED_AT]) / TICKS_PER_S
     except (OSError, IndexError):
         return None
-    return Process(
+    return ReplicaProcess(
         (int(fields[USER_AT]) + int(fields[SYSTEM_AT])) / TICKS_PER_S,
         started_s,
         int(fields[RESIDENT_AT]) * PAGE_BYTES,
@@ -88,7 +88,7 @@ def _written_bytes(pid: int) -> int:
     return -1
 
 
-def place_of(log_path: str) -> Place | None:
+def place_of(log_path: str) -> LogPlace | None:
     """Return what a log takes on its disk, None if it cannot be looked at."""
     log_bytes = segments = 0
     try:
@@ -105,4 +105,4 @@ def place_of(log_path: str) -> Place | None:
     except OSError:
         return None
     free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-    return Place(log_bytes, segments, free, size)
+    return LogPlace(log_bytes, segments, free, size)

@@ -14,8 +14,8 @@ import numpy as np
 
 from kraftfast import __version__
 from kraftfast.link.stats import ROLES, STAGES, TROUBLES, bucket_tops
-from kraftfast.live.facts import Place, Process
-from kraftfast.live.pages import NS_PER_S, Sample, Stage
+from kraftfast.live.facts import LogPlace, ReplicaProcess
+from kraftfast.live.pages import NS_PER_S, Sample, StageFigures
 from kraftfast.live.readiness import why_not_ready
 
 REPLICA = "replica"
@@ -108,7 +108,7 @@ COUNTERS = (
     Word("elections", "Campaigns of the replica after which it knew a leader.", noted("elections")),
     Word("leaderships", "How often the replica became the leader.", noted("leaderships")),
 )
-OF_THE_PROCESS: tuple[tuple[bool, str, str, Callable[[Process], float]], ...] = (
+OF_THE_PROCESS: tuple[tuple[bool, str, str, Callable[[ReplicaProcess], float]], ...] = (
     (True, "process_cpu_seconds", "CPU time, user and system.", lambda it: it.cpu_s),
     (True, "process_minor_faults", "Page faults without a read.", lambda it: it.minor_faults),
     (True, "process_major_faults", "Page faults with a read.", lambda it: it.major_faults),
@@ -117,7 +117,7 @@ OF_THE_PROCESS: tuple[tuple[bool, str, str, Callable[[Process], float]], ...] = 
     (False, "process_threads", "Threads.", lambda it: it.threads),
     (False, "process_start_time_seconds", "Start, since 1970.", lambda it: it.started_s),
 )
-OF_THE_PLACE: tuple[tuple[str, str, Callable[[Place], float]], ...] = (
+OF_THE_PLACE: tuple[tuple[str, str, Callable[[LogPlace], float]], ...] = (
     ("log_bytes", "What the files of the log take, prepared ones too.", lambda it: it.log_bytes),
     ("log_segments", "Segments of the log.", lambda it: it.segments),
     ("disk_free_bytes", "Free space of the log's file system.", lambda it: it.free_bytes),
@@ -177,13 +177,13 @@ def stages(seen: list[Sample]) -> Any:
     return family
 
 
-def counts(stage: Stage) -> list[int]:
+def counts(stage: StageFigures) -> list[int]:
     """Return how many samples lie below each of ``BOUNDS_NS``."""
     below = np.cumsum(np.frombuffer(stage.buckets, np.uint64))
     return [int(count) for count in below[LAST_OF_BOUND]]
 
 
-def total(stage: Stage) -> int:
+def total(stage: StageFigures) -> int:
     """Return how many samples there are."""
     return int(np.frombuffer(stage.buckets, np.uint64).sum())
 
@@ -227,7 +227,7 @@ def _of(
     return family
 
 
-class Collector:
+class FamilyCollector:
     """What a registry of ``prometheus_client`` asks at each scrape."""
 
     # look: returns the samples. cluster_id: of the quorum.
@@ -245,5 +245,5 @@ def registry(look: Callable[[], list[Sample]], cluster_id: str) -> Any:
     from prometheus_client import CollectorRegistry
 
     made = CollectorRegistry(auto_describe=False)
-    made.register(Collector(look, cluster_id))
+    made.register(FamilyCollector(look, cluster_id))
     return made

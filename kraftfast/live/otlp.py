@@ -136,11 +136,11 @@ class Pusher:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.resources import OTELResourceDetector
 
-        from kraftfast.live.otlp_session import Session
+        from kraftfast.live.otlp_session import OtlpSession
 
         OTELResourceDetector().detect()  # for its warnings, which each push has again
         own = any(os.environ.get(name) for name in CREDENTIAL_PROVIDERS)
-        return OTLPMetricExporter(session=None if own else Session())
+        return OTLPMetricExporter(session=None if own else OtlpSession())
 
     def _run(self, exporter: Any, every_s: float) -> None:
         while not self._closing.wait(every_s):

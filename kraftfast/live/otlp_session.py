@@ -14,7 +14,7 @@ ANSWER_BYTES_MAX = 64 * 1024
 READ_BYTES = 1024
 
 
-class Session(requests.Session):
+class OtlpSession(requests.Session):
     """Read a part of each answer, and raise HTTPError for a redirect.
 
     The exporter reads answers to their end, and takes a redirect, which it does not follow, for

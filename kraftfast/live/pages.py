@@ -17,7 +17,7 @@ from kraftfast.client.watch import Watch
 from kraftfast.errors import KraftfastError, StorageError, forbidden, scarce
 from kraftfast.link.stats import STAGES, TROUBLES, StatsView, bucket_tops
 from kraftfast.link.unix_socket import credentials
-from kraftfast.live.facts import Place, Process, place_of, process_of
+from kraftfast.live.facts import LogPlace, ReplicaProcess, place_of, process_of
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import META, read_meta
 from kraftfast.node.storage.local_layout import LiveDirectories
@@ -31,14 +31,14 @@ SILENT_S_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageFigures:
     """The histogram of a stage: sum of its times in nanoseconds, and its buckets as they are."""
 
     sum_ns: int
     buckets: bytes
 
 
-EMPTY = Stage(0, bytes(8 * len(bucket_tops())))
+EMPTY = StageFigures(0, bytes(8 * len(bucket_tops())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Sample:
     role: str = "stopped"
     words: Mapping[str, int] = field(default_factory=dict)
     noted: Mapping[str, int] = field(default_factory=dict)
-    stages: Mapping[str, Stage] = field(default_factory=dict)
-    process: Process | None = None
-    place: Place | None = None
+    stages: Mapping[str, StageFigures] = field(default_factory=dict)
+    process: ReplicaProcess | None = None
+    place: LogPlace | None = None
 
     @property
     def troubles(self) -> list[str]:
@@ -95,10 +95,10 @@ class Sample:
         return -1 if self.hangs else self.words["leader_id"]
 
 
-def _stage(stats: StatsView, name: str) -> Stage:
+def _stage(stats: StatsView, name: str) -> StageFigures:
     """Return a stage; those without a sample, of which there are many, share their buckets."""
     count, sum_ns = stats.total(name)
-    return Stage(sum_ns, stats.buckets(name)) if count else EMPTY
+    return StageFigures(sum_ns, stats.buckets(name)) if count else EMPTY
 
 
 class _Page:

@@ -20,7 +20,7 @@ from kraftfast.log.used_again import begin_life, tell_apart
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.log.nursery import Nursery
-    from kraftfast.log.recovery import Recovery, Settings
+    from kraftfast.log.recovery import LogSettings, Recovery
     from kraftfast.log.small_files.directory import ReplicaDirectory
 
 
@@ -30,7 +30,7 @@ def activate(
     nursery: Nursery,
     segments: list[Segment],
     recovery: Recovery,
-    settings: Settings,
+    settings: LogSettings,
 ) -> Log:
     """Make the last segment ready for appends, or start a fresh one.
 
@@ -69,7 +69,7 @@ def activate(
     return log
 
 
-def may_go_on(segment: Segment, settings: Settings) -> bool:
+def may_go_on(segment: Segment, settings: LogSettings) -> bool:
     """Return whether records may be appended to the last segment; one without a page is locked.
 
     D20: a process that maps a trimmed segment compares no generation: appends go to another file.

@@ -39,8 +39,8 @@ from kraftfast.log.segment import (
     segment_name,
 )
 from kraftfast.log.small_files import epoch_checkpoint, marks, quorum_state
+from kraftfast.log.small_files.committed_floor import read_floor
 from kraftfast.log.small_files.directory import NURSERY, LogDirectory, ReplicaDirectory
-from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_footer import load_producers
@@ -68,7 +68,7 @@ class Recovered(NamedTuple):
     """(epoch, start offset) from the log's start on."""
 
 
-class Settings:
+class LogSettings:
     """How a log is laid out; bytes and milliseconds. Kafka: metadata.log.segment.bytes and .ms.
 
     ``stride_bytes``: how far ahead of the end to prepare under load; less while little was
@@ -108,7 +108,7 @@ class Settings:
 
 
 def open_log(
-    disk: Disk, directory: ReplicaDirectory, settings: Settings, preparer: PreparerThread
+    disk: Disk, directory: ReplicaDirectory, settings: LogSettings, preparer: PreparerThread
 ) -> Recovered:
     """Recover and open the log of a replica directory.
 

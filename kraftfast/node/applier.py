@@ -30,7 +30,7 @@ from kraftfast.node.state_machine import StateMachine, makes_snapshots
 from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 if TYPE_CHECKING:
-    from kraftfast.link.ports import Joinable
+    from kraftfast.link.host_ports import Joinable
     from kraftfast.node.node import Node
     from kraftfast.node.ports import Host
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraftfast.link.ports import Joinable, Queue, Threads, Waker
+from kraftfast.link.host_ports import Joinable, Queue, Threads, Waker
 
 if TYPE_CHECKING:
     from typing import TypeVar

@@ -10,7 +10,7 @@ from kraftfast.record.control import control_batch
 from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange
 
 if TYPE_CHECKING:
-    from kraftfast.core.membership.control import VoterControls
+    from kraftfast.core.membership.voter_controls import VoterControls
     from kraftfast.log.log import Log
     from kraftfast.log.segment import Segment
 

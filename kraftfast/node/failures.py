@@ -92,15 +92,12 @@ class Unanswered:
 class Failures:
     """Decides what a failure of a session ends, and reports it."""
 
-    # lost: a decision of the core was not carried out in full, so that nothing may go on.
-
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.lost = False
 
     def end(self, error: Exception, who: str, end: Callable[[], object]) -> None:
         """Call ``end()`` to end the session of ``who``. Raise ``error`` if it is final."""
-        if self.lost or is_final(error):
+        if self.node.lost or is_final(error):
             raise error
         self.node.tell("connection_closed", who=who, why=describe(error))
         end()

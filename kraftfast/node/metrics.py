@@ -23,7 +23,7 @@ ELECTING = ("prospective", "candidate")
 ELECTED = ("leader", "follower")
 
 
-class Mark(NamedTuple):
+class MetricMark(NamedTuple):
     """Where the counters were."""
 
     at_ms: int
@@ -104,11 +104,11 @@ class Metrics:
         else:
             self.fetched += came
 
-    def _mark(self, now_ms: int) -> Mark:
+    def _mark(self, now_ms: int) -> MetricMark:
         node = self.node
         commits = node.stats.mark("commit")
         counters = (self.appended, self.fetched, node.idle.idle_ns)
-        return Mark(now_ms, *counters, self.elections, self.elections_ms, commits)
+        return MetricMark(now_ms, *counters, self.elections, self.elections_ms, commits)
 
     def _note(self) -> None:
         """Store what changes seldom, or is not worth a store each time, in the shared page."""

@@ -1,14 +1,14 @@
 """What a replica uses of its host, so that it runs unchanged on another one.
 
-``host.LocalHost`` is production's. The simulator's (``sim/machines/host.py``) has simulated time, a
-simulated disk, and threads that are events.
+``local_host.LocalHost`` is production's. The simulator's (``sim/machines/sim_host.py``) has
+simulated time, a simulated disk, and threads that are events.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from kraftfast.link.ports import Local, Network, Threads
+from kraftfast.link.host_ports import Local, Network, Threads
 from kraftfast.log.disk import Disk
 from kraftfast.node.event_log import Entry
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from kraftfast.link.resolver import Resolver
     from kraftfast.log.segment_file import SegmentFile
     from kraftfast.node.background import Background
-    from kraftfast.node.config import NodeConfig
     from kraftfast.node.flusher import Flusher
     from kraftfast.node.idle import Idle
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
+    from kraftfast.node.node_config import NodeConfig
     from kraftfast.node.tcp.session import Session
     from kraftfast.wire.messages import InitProducerIdRequest
     from kraftfast.wire.schema import Message
@@ -189,7 +189,7 @@ class Host(Protocol):
 class OwnProcess(Protocol):
     """The process that a worker is, from its first descriptor to its exit code.
 
-    ``host.KernelProcess`` is production's.
+    ``local_host.KernelProcess`` is production's.
     """
 
     def open_socket(self, fd: int) -> socket.socket:

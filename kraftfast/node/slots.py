@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kraftfast.link.host import descriptors
+from kraftfast.link.kernel_check import descriptors
 
 SLOTS = {"pending": 128, "producer": 512, "watch": 512, "request": 128, "query": 128, "events": 8}
 """The most connections of each kind (I25). A pending one has not said its kind yet."""

@@ -18,7 +18,7 @@ from kraftfast.log.small_files.directory import KAFKA_RAFT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
 
 PRODUCES_NOTHING = (
     "it is a witness of Kafka's controllers (records=kafka-raft) and takes no records from "

@@ -11,7 +11,7 @@ cdef class Settings:
 
 
 # Headers of many records, of an Arrow array that it keeps alive.
-cdef class Headers:
+cdef class HeaderList:
     cdef HeaderColumn column
     cdef Hold offsets
     cdef Hold valid
@@ -27,7 +27,7 @@ cdef class Values:
     cdef const Column *keys
     cdef const HeaderColumn *headers
     cdef Values key_values
-    cdef Headers header_values
+    cdef HeaderList header_values
     cdef Hold data
     cdef Hold offsets
     cdef Hold valid

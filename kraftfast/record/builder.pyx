@@ -86,7 +86,7 @@ cdef class Settings:
         self.settings.base_sequence = base_sequence
 
 
-cdef class Headers:
+cdef class HeaderList:
     """Headers of many records: an Arrow array of ``list<struct<key: string, value: binary>>``.
 
     Raises :class:`~kraftfast.errors.InvalidOption` for anything else.
@@ -152,7 +152,7 @@ cdef class Values:
             self.key_values = keys if isinstance(keys, Values) else Values(keys)
             self.keys = &self.key_values.column
         if headers is not None:
-            self.header_values = Headers(headers)
+            self.header_values = HeaderList(headers)
             self.headers = &self.header_values.column
         for other in (self.key_values, self.header_values):
             if other is not None and len(other) != len(self):

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.sim.settings import Settings
+from kraftfast.sim.settings import WorldSettings
 
 if TYPE_CHECKING:
     from kraftfast.sim.world import run_seed
 
-__all__ = ["Settings", "run_seed"]
+__all__ = ["WorldSettings", "run_seed"]
 
 
 def __getattr__(name: str) -> Any:

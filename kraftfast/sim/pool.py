@@ -30,14 +30,14 @@ def results(
 
     Raises WorkerDied. Closing the generator ends the seeds that are still running.
     """
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import run_seed
 
     if workers == 1:
         for seed in seeds:
             if time.monotonic() >= until:
                 return
-            settings = Settings.of_seed(seed, short=short)
+            settings = WorldSettings.of_seed(seed, short=short)
             yield run_seed(seed, settings, print if trace else None)
         return
     spawn = multiprocessing.get_context("spawn")
@@ -51,7 +51,7 @@ def results(
                     following = next(seeds, None)
                     more = following is not None and time.monotonic() < until
                     if following is not None and more:
-                        settings = Settings.of_seed(following, short=short)
+                        settings = WorldSettings.of_seed(following, short=short)
                         pending[pool.submit(run_seed, following, settings)] = following
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
                     yield future.result()

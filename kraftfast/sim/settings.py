@@ -124,7 +124,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorldSettings:
     """One run. Times are virtual milliseconds unless a name says otherwise."""
 
     voters: int = 3
@@ -236,7 +236,7 @@ class Settings:
     @classmethod
     def of_seed(
         cls, seed: int, reach: bool = True, short: bool = False, **overrides: Any
-    ) -> Settings:
+    ) -> WorldSettings:
         """Return the settings that a seed stands for (swarm testing: each run has its own mixture).
 
         ``reach``: with what is drawn apart, too; without, a seed is the run it was before.
@@ -335,7 +335,7 @@ class Settings:
             found["faults"] += found.pop("of_local_clients", ())
         return found
 
-    def _shortened(self, **overrides: Any) -> Settings:
+    def _shortened(self, **overrides: Any) -> WorldSettings:
         """Return the same with fewer events: faults and idle time end early, appends are rarer."""
         found: dict[str, Any] = {
             "chaos_ms": min(self.chaos_ms, SHORT_CHAOS_MS),

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, BARRIER_TIMEOUT_MS, Told
-from kraftfast.sim.clients.reading import check_caught_up
+from kraftfast.sim.clients.watched_consumers import check_caught_up
 from kraftfast.sim.faults.lost_majority import AFTER_MS
-from kraftfast.sim.oracles.ending import check_kept
+from kraftfast.sim.oracles.end_of_run import check_kept
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
-    from kraftfast.sim.clients.clients import Append, BarrierReader, Producer
-    from kraftfast.sim.clients.consumer import Consumer
+    from kraftfast.sim.clients.clients import Append, BarrierReader, SimProducer
+    from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
     from kraftfast.sim.clients.operator import Operator
     from kraftfast.sim.clients.supervising import Supervising
     from kraftfast.sim.faults.lost_majority import Survivors
     from kraftfast.sim.faults.nemesis import Nemesis
     from kraftfast.sim.machines.machine import Machine
-    from kraftfast.sim.machines.network import Network
+    from kraftfast.sim.machines.network import HostPaths
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.invariants import Oracle
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.oracles.world_invariants import Oracle
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.types import VoterSet
 
 APPENDS_MAX, AGAIN_MS = 5, 400
@@ -47,17 +47,17 @@ def waits_for_disk(process: Process) -> bool:
 class Settling:
     """The half of a :class:`~kraftfast.sim.world.World` that ends it."""
 
-    settings: Settings
+    settings: WorldSettings
     oracle: Oracle
     operator: Operator
     machines: list[Machine]
-    producers: list[Producer]
-    consumers: list[Consumer]
+    producers: list[SimProducer]
+    consumers: list[KafkaConsumer]
     barriers: BarrierReader
     history: list[Append | Told]
     counts: Counter[str]
     nemesis: Nemesis
-    network: Network
+    network: HostPaths
     survivors: Survivors | None
     supervising: Supervising | None
     hand_overs = 0  # how often a replica was asked to hand over

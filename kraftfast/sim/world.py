@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
 from kraftfast.sim.chance import Chance
-from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Reader, Told
-from kraftfast.sim.clients.consumer import Consumer
+from kraftfast.sim.clients.clients import Append, BarrierReader, SimProducer, SimReader, Told
 from kraftfast.sim.clients.filling import FillingProducer
 from kraftfast.sim.clients.idempotent import IdempotentProducer
+from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.clients.operating import operator_of
 from kraftfast.sim.clients.remote_clients import RemoteClient, programs
-from kraftfast.sim.clients.state_machine import Asker, SimStateMachine
+from kraftfast.sim.clients.sum_machine import Asker, SimStateMachine
 from kraftfast.sim.faults.lost_majority import SilentOracle, Survivors
 from kraftfast.sim.faults.nemesis import Nemesis
-from kraftfast.sim.machines.disk import Crash
-from kraftfast.sim.machines.local import Host
+from kraftfast.sim.machines.local import LocalKernel
 from kraftfast.sim.machines.machine import Machine
-from kraftfast.sim.machines.network import Network
+from kraftfast.sim.machines.network import HostPaths
 from kraftfast.sim.machines.process import Process
+from kraftfast.sim.machines.sim_disk import Crash
 from kraftfast.sim.machines.tcp import Tcp
 from kraftfast.sim.oracles.early_oracle import EarlyOracle
-from kraftfast.sim.oracles.ending import check_disks, check_kept
-from kraftfast.sim.oracles.invariants import Oracle
+from kraftfast.sim.oracles.end_of_run import check_disks, check_kept
 from kraftfast.sim.oracles.watching import WatchedProcess
+from kraftfast.sim.oracles.world_invariants import Oracle
 from kraftfast.sim.require import Violation, require
-from kraftfast.sim.settings import Delays, Settings
+from kraftfast.sim.settings import Delays, WorldSettings
 from kraftfast.sim.settling import Settling
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
@@ -60,9 +60,9 @@ class World(Settling):
 
     now_us: int
     machines: list[Machine]  # voters first
-    producers: list[Producer]
-    readers: list[Reader]
-    consumers: list[Consumer]
+    producers: list[SimProducer]
+    readers: list[SimReader]
+    consumers: list[KafkaConsumer]
     programs: list[RemoteClient]  # clients as they are; those that append are producers, too
     history: list[Append | Told]
     acknowledged_end: int  # the highest end that any producer was told
@@ -78,7 +78,7 @@ class World(Settling):
     survivors: Survivors | None  # once a majority of the disks was replaced: those that are left
 
     def __init__(
-        self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
+        self, seed: int, settings: WorldSettings, tracer: Callable[[str], Any] | None = None
     ) -> None:
         self.seed, self.settings, self.tracer = seed, settings, tracer
         self.random = Chance(seed)
@@ -99,11 +99,11 @@ class World(Settling):
         self.early = EarlyOracle(self)
         ids = range(1, settings.voters + settings.observers + 1)
         self.machines = [Machine(self, id) for id in ids]
-        self.network, self.tcp, self.local = Network(self), Tcp(self), Host(self)
+        self.network, self.tcp, self.local = HostPaths(self), Tcp(self), LocalKernel(self)
         self.nemesis = Nemesis(self)
         self.operator = operator_of(self)
         self.producers = [
-            IdempotentProducer(self, id) if id < settings.idempotent else Producer(self, id)
+            IdempotentProducer(self, id) if id < settings.idempotent else SimProducer(self, id)
             for id in range(settings.producers)
         ]
         self.producers += [
@@ -115,8 +115,8 @@ class World(Settling):
         self.programs = programs(self)
         appending: list[Any] = [each for each in self.programs if each.appends]
         self.producers += appending
-        self.consumers = [Consumer(self) for _ in range(settings.consumers)]
-        self.readers = [Reader(self) for _ in range(settings.readers)]
+        self.consumers = [KafkaConsumer(self) for _ in range(settings.consumers)]
+        self.readers = [SimReader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
         self.supervising = None
         if settings.supervised:
@@ -460,13 +460,13 @@ class World(Settling):
 
 
 def run_seed(
-    seed: int, settings: Settings | None = None, tracer: Callable[[str], Any] | None = None
+    seed: int, settings: WorldSettings | None = None, tracer: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
     """Run one seed. Plain values: ``ok``, ``violation`` (empty or the reason), counts, digest.
 
     The same seed and settings give the same run, event by event, wherever it runs.
     """
-    settings = settings or Settings.of_seed(seed)
+    settings = settings or WorldSettings.of_seed(seed)
     began = time.perf_counter()
     collects = gc.isenabled()
     gc.disable()  # ``_collect``

@@ -26,15 +26,15 @@ from kraftfast.spark.reading.uncompiled import stand_in
 stand_in()
 
 _DOORS: dict[str, str] = {
-    "get_spark": "kraftfast.spark.sessions.session",
-    "register": "kraftfast.spark.sessions.session",
+    "get_spark": "kraftfast.spark.sessions.local_session",
+    "register": "kraftfast.spark.sessions.local_session",
     "audit": "kraftfast.spark.jobs.auditing",
     "convert": "kraftfast.spark.jobs.conversion",
     "compact": "kraftfast.spark.jobs.conversion",
-    "latency": "kraftfast.spark.jobs.percentiles",
+    "latency": "kraftfast.spark.jobs.commit_percentiles",
     "sweep": "kraftfast.spark.jobs.sweeps",
-    "explain": "kraftfast.spark.sessions.failures",
-    "told": "kraftfast.spark.sessions.failures",
+    "explain": "kraftfast.spark.sessions.spark_failures",
+    "told": "kraftfast.spark.sessions.spark_failures",
 }
 
 

@@ -29,9 +29,9 @@ from kraftfast.arguments import OFFSET_MAX, flag, refuse, replica_id, whole_numb
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
-from kraftfast.node.config import NodeConfig, VoterConfig
+from kraftfast.node.node_config import NodeConfig, VoterConfig
 from kraftfast.node.processes.launching import spare
-from kraftfast.node.processes.tuning import Settings
+from kraftfast.node.processes.tuning import KernelSettings
 from kraftfast.node.state_machine import StateMachine
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.batch import BatchView, batches
@@ -46,7 +46,11 @@ M = TypeVar("M", bound=StateMachine)
 
 __all__ = ["QuorumUnderTest", "batch", "simulated"]
 
-SMALL: Settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 18}
+SMALL: KernelSettings = {
+    "segment_bytes": 8 << 20,
+    "stride_bytes": 1 << 20,
+    "prepare_bytes": 1 << 18,
+}
 """Sizes in bytes: three voters with one record have less than 1 MiB of files."""
 PAUSE_S = 0.01
 NOT_VERIFIED = (
@@ -74,12 +78,12 @@ class QuorumUnderTest(LocalQuorum):
         *,
         durability: str | None = None,
         timeout: float = 60.0,
-        **settings: Unpack[Settings],
+        **settings: Unpack[KernelSettings],
     ) -> None:
         self._cut: set[int] = set()
         self.is_verified = False
         self._links: Links | None = None
-        small: Settings = {**SMALL, **settings}
+        small: KernelSettings = {**SMALL, **settings}
         if small.get("transport") == "socket":  # on this host alone, for the time of a test
             small = {"expose_without_authentication": True, **small}
         try:
@@ -217,7 +221,7 @@ class QuorumUnderTest(LocalQuorum):
         Raises VerificationFailed where they differ, or one has not caught up within ``timeout``
         seconds; NoQuorum, TimedOut, Closed.
         """
-        from kraftfast.bench.verify import compare_replicas, log_paths, wait_caught_up
+        from kraftfast.bench.same_logs import compare_replicas, log_paths, wait_caught_up
 
         self.heal()
         deadline = deadline_after(timeout)

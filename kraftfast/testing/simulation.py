@@ -18,12 +18,12 @@ from kraftfast.log.small_files.directory import DURABILITIES
 from kraftfast.node.state_machine import StateMachine, check_class, makes_snapshots
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
-from kraftfast.sim.clients.idempotent import PRODUCER_ID, Batch, IdempotentProducer
+from kraftfast.sim.clients.idempotent import PRODUCER_ID, IdempotentProducer, SentBatch
 from kraftfast.sim.machines.machine import Machine
 from kraftfast.sim.machines.process import Process
-from kraftfast.sim.oracles.ending import check_disks, check_log
+from kraftfast.sim.oracles.end_of_run import check_disks, check_log
 from kraftfast.sim.require import Violation
-from kraftfast.sim.settings import Settings
+from kraftfast.sim.settings import WorldSettings
 from kraftfast.sim.world import World
 from kraftfast.testing import all_bytes, bytes_or_none, pairs_of
 
@@ -48,7 +48,7 @@ class UsersProducer(IdempotentProducer):
     def start(self) -> None:
         """Wait to be told."""
 
-    def place_of(self, logical: Batch) -> int:
+    def place_of(self, logical: SentBatch) -> int:
         """Return the offset of a batch that is committed, -1 of another."""
         oracle = self.world.oracle
         for batch in pure.batches(oracle.content(0, oracle.committed_end)):
@@ -64,7 +64,7 @@ class SimulatedAppend:
     Made by :meth:`SimulatedQuorum.append` alone, of ``producer`` and what it calls ``logical``.
     """
 
-    def __init__(self, producer: UsersProducer, logical: Batch) -> None:
+    def __init__(self, producer: UsersProducer, logical: SentBatch) -> None:
         self._producer, self._logical = producer, logical
 
     @property
@@ -119,7 +119,7 @@ class SimulatedQuorum(Generic[M]):
                 f"retention_bytes={retention_bytes} needs a state machine with snapshot(writer) "
                 "and restore(reader): replicas go on from its snapshots"
             )
-        settings = Settings(
+        settings = WorldSettings(
             voters=voters,
             durability=one_of("durability", durability, DURABILITIES),
             kraft_version=1,

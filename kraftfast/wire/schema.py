@@ -53,7 +53,7 @@ _PYTHON_TYPES: dict[str, Any] = {
 # --- plans ------------------------------------------------------------------------------------
 
 
-class Plan:
+class FieldPlan:
     """How one struct of one version is read and written."""
 
     __slots__ = (
@@ -166,7 +166,7 @@ def _field_codec(message: type[Message], field: Field, v: int) -> tuple[Read, Wr
     read: Read
     write: Write
     if field.kind == "struct":
-        plan = Plan(message, getattr(message, field.struct_name), field.fields, v)
+        plan = FieldPlan(message, getattr(message, field.struct_name), field.fields, v)
         read, write, size = plan.read, plan.write, plan.bytes_min
     elif field.kind in FIXED:
         code = FIXED[field.kind]
@@ -211,10 +211,10 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
     VERSIONS: ClassVar[Versions]  # those that we speak
     FLEXIBLE: ClassVar[Versions]
     FIELDS: ClassVar[tuple[Field, ...]]
-    PLANS: ClassVar[dict[int, Plan]]  # those compiled so far, by version
+    PLANS: ClassVar[dict[int, FieldPlan]]  # those compiled so far, by version
 
     @classmethod
-    def plan(cls, version: int) -> Plan:
+    def plan(cls, version: int) -> FieldPlan:
         """Return the plan of ``version``.
 
         Raises :class:`UnsupportedVersion` for one we do not speak.
@@ -225,7 +225,7 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
                 raise UnsupportedVersion(
                     f"{cls.__name__} version {version}; known are {cls.VERSIONS}"
                 )
-            plan = cls.PLANS[version] = Plan(cls, cls, cls.FIELDS, version)
+            plan = cls.PLANS[version] = FieldPlan(cls, cls, cls.FIELDS, version)
         return plan
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.bench import beside
+from kraftfast.bench import other_clients
 from kraftfast.errors import HostUnsupported, KraftfastError, PeerGone
 from kraftfast.record import pure
 from tests.cli.kit import fails, run
@@ -30,27 +30,27 @@ def quorum(tmp_path: Path) -> Iterator[kraftfast.LocalQuorum]:
 
 @pytest.mark.processes
 def test_they_are_served_meanwhile(quorum: kraftfast.LocalQuorum) -> None:
-    with beside.connected(quorum, ASKED) as found, quorum.producer() as producer:
+    with other_clients.connected(quorum, ASKED) as found, quorum.producer() as producer:
         end, until = producer.append_many([b"value"] * 50)[-1] + 1, time.monotonic() + 60
         while [each.log_end_offset for each in quorum.describe().observers] != [end] * 2:
             assert time.monotonic() < until
             time.sleep(0.01)
         assert found.costs()[0].name == "beside"
     assert 2 * 50 <= found.told["observed_records"] <= 2 * end
-    with beside.connected(quorum, {}) as found:
+    with other_clients.connected(quorum, {}) as found:
         assert found.costs() == [] and found.told == {}
 
 
 @pytest.mark.processes
 def test_one_that_is_lost_is_an_error(quorum: kraftfast.LocalQuorum) -> None:
     with pytest.raises(KraftfastError, match="beside failed: .*closed 3 of 3 idle connections"):
-        with beside.connected(quorum, ASKED | {"observers": 0}):
+        with other_clients.connected(quorum, ASKED | {"observers": 0}):
             quorum.kill(1)
             quorum.read_barrier(timeout=60)
     with pytest.raises(
         KraftfastError, match="beside failed: .*the connection of observer 100[01]$"
     ):
-        with beside.connected(quorum, ASKED | {"connections": 0}):
+        with other_clients.connected(quorum, ASKED | {"connections": 0}):
             quorum.kill(1)
             quorum.read_barrier(timeout=60)
 
@@ -60,7 +60,7 @@ def test_a_leader_that_takes_fewer_is_an_error(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"transport": "socket", "expose_without_authentication": True}
     with kraftfast.LocalQuorum(tmp_path / "q", voters=1, connections_max=2, **settings) as quorum:
         with pytest.raises(KraftfastError, match="it may have too many"):
-            with beside.connected(quorum, ASKED | {"observers": 0}):
+            with other_clients.connected(quorum, ASKED | {"observers": 0}):
                 pass
 
 
@@ -72,13 +72,13 @@ def test_a_host_that_allows_fewer_files_is_told_before(
         asked = {"connections": count - 1, "observers": 1}
         if refused:
             with pytest.raises(HostUnsupported, match=f"limit of {hard} open files"):
-                beside.check_descriptors(asked)
+                other_clients.check_descriptors(asked)
         else:
-            beside.check_descriptors(asked)
-    beside.check_descriptors({})
+            other_clients.check_descriptors(asked)
+    other_clients.check_descriptors({})
     unlimited = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (unlimited, unlimited))
-    beside.check_descriptors({"connections": 1 << 30})
+    other_clients.check_descriptors({"connections": 1 << 30})
 
 
 @pytest.mark.processes
@@ -99,26 +99,26 @@ def test_a_connection_that_is_closed_is_seen() -> None:
         thread = threading.Thread(target=hang_up)
         thread.start()
         with pytest.raises(PeerGone):
-            beside.idle_connection(server.getsockname())
+            other_clients.idle_connection(server.getsockname())
         thread.join()
         with socket.create_connection(server.getsockname()) as client:
             other = server.accept()[0]
-            assert beside.is_open(client)
+            assert other_clients.is_open(client)
             other.close()
             client.settimeout(10)
-            assert client.recv(1) == b"" and not beside.is_open(client)
+            assert client.recv(1) == b"" and not other_clients.is_open(client)
 
 
 def test_an_observer_goes_on_behind_the_last_whole_batch() -> None:
     records = pure.values_to_records([b"v"] * 12, 0)
     batches = [pure.encode_batch(records[7:10]), pure.encode_batch(records[10:])]
     data = b"".join(batches)
-    assert beside.end_of_batches(data, 7) == 12
+    assert other_clients.end_of_batches(data, 7) == 12
     for cut in range(len(batches[0]), len(data)):
-        assert beside.end_of_batches(data[:cut], 7) == 10
+        assert other_clients.end_of_batches(data[:cut], 7) == 10
     for cut in range(len(batches[0])):
-        assert beside.end_of_batches(data[:cut], 7) == 7
-    assert beside.end_of_batches(None, 5) == 5
+        assert other_clients.end_of_batches(data[:cut], 7) == 7
+    assert other_clients.end_of_batches(None, 5) == 5
 
 
 def test_a_refused_observer_raises() -> None:
@@ -129,7 +129,7 @@ def test_a_refused_observer_raises() -> None:
     class Fenced(Answer):
         partition_error_code = 74
 
-    observer = beside.Observer(4, "cluster")
+    observer = other_clients.Observer(4, "cluster")
     with pytest.raises(KraftfastError, match="observer 1004 was refused: NOT_LEADER"):
         observer.took(Answer())
     observer.took(Fenced())

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kraftfast.bench.children import READY, Child
+from kraftfast.bench.children import READY, BenchChild
 from kraftfast.errors import KraftfastError, TimedOut
 
 WAITS = (
@@ -20,10 +20,10 @@ TIMEOUT_S = 60
 
 def test_what_does_not_become_ready_is_named() -> None:
     with ExitStack() as stack:
-        waits = Child(stack, "code")  # which waits for a line
+        waits = BenchChild(stack, "code")  # which waits for a line
         with pytest.raises(TimedOut, match="code was not ready within 0 s"):
             waits.wait_ready(0.3)
-        fails = Child(stack, "kraftfast.bench.consuming", "/nowhere", "0")
+        fails = BenchChild(stack, "kraftfast.bench.consuming", "/nowhere", "0")
         with pytest.raises(KraftfastError, match="consuming failed: .*nowhere"):
             fails.wait_ready()
     assert waits.process.returncode is not None

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import kraftfast
-from kraftfast.bench import attaching, consuming, failover, load, recovering, retained, starting
+from kraftfast.bench import attaching, consuming, failover, load, recovery_time, retained, starting
 from kraftfast.bench.drives import Drive, watched
-from kraftfast.bench.inputs import Rows
-from kraftfast.bench.load import Latency, Run
+from kraftfast.bench.inputs import InputRows
+from kraftfast.bench.load import Latency, LoadRun
 from kraftfast.errors import CorruptLog, KraftfastError
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -36,18 +36,18 @@ def test_a_replica_that_was_killed_meanwhile_stands_in_the_line(
     quorum: kraftfast.LocalQuorum,
 ) -> None:
     with quorum.producer() as producer, watched(quorum) as views:
-        drive = Drive(quorum, producer, Rows(None, 100), views, ASKED)
+        drive = Drive(quorum, producer, InputRows(None, 100), views, ASKED)
         _, quiet = next(iter(drive.run("throughput")))
         assert (quiet["restarts"], quiet["epochs_begun"]) == (0, 0)
         assert quiet["cpu_s_per_million_records"] is not None
 
-        def kill_the_leader() -> tuple[Run, dict[str, Any]]:
+        def kill_the_leader() -> tuple[LoadRun, dict[str, Any]]:
             leader, epoch = failover.wait_whole(quorum)
             quorum.kill(leader)
             until = time.monotonic() + TIMEOUT_S
             while failover.wait_whole(quorum)[1] == epoch and time.monotonic() < until:
                 time.sleep(0.01)
-            return Run(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
+            return LoadRun(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
 
         _, line = drive._observed(kill_the_leader)
         assert line["restarts"] == 1 and line["epochs_begun"] >= 1
@@ -59,15 +59,15 @@ def test_a_replica_that_does_not_answer_at_the_end_stands_in_the_line(
 ) -> None:
     statuses = quorum.statuses
 
-    def end_without_the_last() -> tuple[Run, dict[str, Any]]:
+    def end_without_the_last() -> tuple[LoadRun, dict[str, Any]]:
         monkeypatch.setattr(
             quorum, "statuses", lambda: {id: s for id, s in statuses().items() if id < 3}
         )
-        return Run(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
+        return LoadRun(1, 1, 1.0, Latency(None, None, None, 1.0, 0), 1), {}
 
     with quorum.producer() as producer, watched(quorum) as views:
         producer.append_wait(b"value", timeout=TIMEOUT_S)
-        _, line = Drive(quorum, producer, Rows(None, 100), views, ASKED)._observed(
+        _, line = Drive(quorum, producer, InputRows(None, 100), views, ASKED)._observed(
             end_without_the_last
         )
     assert line["restarts"] == 1 and line["cpu_s_per_million_records"] is None
@@ -75,14 +75,14 @@ def test_a_replica_that_does_not_answer_at_the_end_stands_in_the_line(
 
 def test_stages_are_those_of_one_load(quorum: kraftfast.LocalQuorum) -> None:
     with quorum.producer() as producer, watched(quorum) as views:
-        drive = Drive(quorum, producer, Rows(None, 100), views, ASKED)
+        drive = Drive(quorum, producer, InputRows(None, 100), views, ASKED)
 
-        def some(records: int) -> Callable[[], tuple[Run, dict[str, Any]]]:
-            def run() -> tuple[Run, dict[str, Any]]:
+        def some(records: int) -> Callable[[], tuple[LoadRun, dict[str, Any]]]:
+            def run() -> tuple[LoadRun, dict[str, Any]]:
                 producer.latencies.reset_latency()
                 for _ in range(records):
                     producer.append_wait(b"value", timeout=TIMEOUT_S)
-                return Run(records, 1, 1.0, Latency.of(producer), records), {}
+                return LoadRun(records, 1, 1.0, Latency.of(producer), records), {}
 
             return run
 
@@ -96,7 +96,7 @@ def test_the_clock_begins_behind_the_warm_up() -> None:
     scripted = ScriptedQuorum()
     try:
         with kraftfast.client.producer.producer.Producer(scripted, TIMEOUT_S) as producer:
-            rows, seen = Rows(None, 1000), []
+            rows, seen = InputRows(None, 1000), []
             run = load.throughput(
                 producer, rows, 10, None, warm=lambda: seen.append(producer.outcomes.next_ticket)
             )
@@ -105,15 +105,15 @@ def test_the_clock_begins_behind_the_warm_up() -> None:
         scripted.stop()
 
 
-class Others(Rows):
+class Others(InputRows):
     """Rows that expect other values than they append."""
 
     def checker(self, count: int | None = None) -> Any:
-        return Rows(None, self.size, json=True).checker(count)
+        return InputRows(None, self.size, json=True).checker(count)
 
 
 def test_reading_is_verified(quorum: kraftfast.LocalQuorum) -> None:
-    lines, problem = consuming.catch_up(quorum, Rows(None, 100), 1000)
+    lines, problem = consuming.catch_up(quorum, InputRows(None, 100), 1000)
     assert not problem and all(line["verified"] for line in lines)
     lines, problem = consuming.catch_up(quorum, Others(None, 100), 1000)
     assert "are not those that were appended" in problem
@@ -158,7 +158,7 @@ def test_recovering_kills_all_and_verifies(tmp_path: Path, monkeypatch: Any) -> 
     def start() -> kraftfast.LocalQuorum:
         return kraftfast.LocalQuorum(tmp_path / "quorum", voters=3)
 
-    lines, problem = recovering.measure(start, Rows(None, 100), 1000)
+    lines, problem = recovery_time.measure(start, InputRows(None, 100), 1000)
     assert killed == [1, 2, 3] and not problem
     parts = [line["part"] for line in lines]
     assert parts == [
@@ -171,23 +171,23 @@ def test_recovering_kills_all_and_verifies(tmp_path: Path, monkeypatch: Any) -> 
     def again() -> kraftfast.LocalQuorum:
         return kraftfast.LocalQuorum(tmp_path / "other", voters=1)
 
-    lines, problem = recovering.measure(again, Others(None, 100), 1000)
+    lines, problem = recovery_time.measure(again, Others(None, 100), 1000)
     assert problem and len(lines) == 2 and not lines[-1]["verified"]
 
 
 def test_a_seek_to_another_record_is_an_error(quorum: kraftfast.LocalQuorum) -> None:
     with quorum.producer() as producer:
         offsets = producer.append_many([b"value"] * 10)
-    assert recovering.seek(quorum, offsets[0], offsets[-1] + 1)["seeks"] == recovering.SEEKS
+    assert recovery_time.seek(quorum, offsets[0], offsets[-1] + 1)["seeks"] == recovery_time.SEEKS
     with pytest.raises(CorruptLog, match="got another record first"):
-        recovering.seek(quorum, 0, 1)  # where the leader's own record stands
+        recovery_time.seek(quorum, 0, 1)  # where the leader's own record stands
 
 
 def test_a_state_is_loaded_from_its_snapshot(tmp_path: Path) -> None:
     def start(**settings: Any) -> kraftfast.LocalQuorum:
         return kraftfast.LocalQuorum(tmp_path / "quorum", voters=3, **settings)
 
-    line = recovering.from_snapshot(start, 2)
+    line = recovery_time.from_snapshot(start, 2)
     assert line["part"] == "after a clean stop, from a snapshot" and line["verified"]
     assert line["snapshot_mib"] >= 2 and line["took_s"] > 0
     states = [path for path in tmp_path.rglob("*.checkpoint") if path.stat().st_size > 1 << 20]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftfast.bench import measurement
-from kraftfast.bench.inputs import BLOCK_RECORDS, Fingerprints, Lines, Rows, read_lines
+from kraftfast.bench.inputs import BLOCK_RECORDS, Fingerprints, InputRows, Lines, read_lines
 from kraftfast.errors import InputError, InvalidOption, RecordTooLarge
 from kraftfast.node.processes.tuning import BOUNDS
 
@@ -109,7 +109,7 @@ def test_what_came_back_wrong_is_noticed(name: str, tmp_path: Path) -> None:
     file = tmp_path / "input"
     file.write_bytes(b"\n".join(items))
     assert check(Lines(str(file)).checker(), damage(items)[name])
-    rows = Rows(20, 11, numbered=True)
+    rows = InputRows(20, 11, numbered=True)
     items = [value for chunk in rows.chunks() for value in values(chunk)]
     assert check(rows.checker(), items) == ""
     assert check(rows.checker(), damage(items)[name])
@@ -174,7 +174,7 @@ def test_a_file_that_grows_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 8, 100])
 def test_rows_differ_where_they_can(size: int) -> None:
-    rows = Rows(1000, size, numbered=True)
+    rows = InputRows(1000, size, numbered=True)
     items = [value for chunk in rows.chunks() for value in values(chunk)]
     assert len(items) == 1000 and {len(item) for item in items} == {size}
     assert check(rows.checker(), items, cut=33) == ""
@@ -184,12 +184,12 @@ def test_rows_differ_where_they_can(size: int) -> None:
 
 def test_rows_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kraftfast.bench.inputs.ROWS_BYTES", 50)
-    rows = Rows(12, 10, numbered=True)
+    rows = InputRows(12, 10, numbered=True)
     assert [chunk.count for chunk in rows.chunks()] == [5, 5, 2]
     items = [value for chunk in rows.chunks() for value in values(chunk)]
     assert len(set(items)) == 12
     assert check(rows.checker(), items, cut=4) == ""
-    endless = Rows(None, 10)
+    endless = InputRows(None, 10)
     chunks = endless.chunks()
     items = [value for _ in range(3) for value in values(next(chunks))]
     assert check(endless.checker(15), items, cut=4) == ""
@@ -199,7 +199,7 @@ def test_rows_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("count, size", [(0, 100), (1, 0), (1, 9 * 1024 * 1024)])
 def test_rows_that_cannot_be(count: int, size: int) -> None:
     with pytest.raises(InvalidOption):
-        Rows(count, size)
+        InputRows(count, size)
 
 
 @pytest.mark.parametrize("mode", ["throughput", "latency"])

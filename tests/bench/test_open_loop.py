@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kraftfast.bench.inputs import Rows
-from kraftfast.bench.load import Latency, Run
+from kraftfast.bench.inputs import InputRows
+from kraftfast.bench.load import Latency, LoadRun
 from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import KraftfastError, TimedOut
 from kraftfast.link.percentiles import quantile_us
 from kraftfast.link.stats import bucket_tops
@@ -50,7 +50,7 @@ def test_a_rate_is_held_where_all_is_committed_in_time(
 ) -> None:
     latency = Latency(1.0, 2.0, 3.0, 4.0, 5000)
     response = commits((11, 10)).responses(0, 10, 0, 1000)
-    step = Step(Run(1000, 1, took_s, latency, 1000), 1000.0, response, 5.0, 1.0, sent_all)
+    step = Step(LoadRun(1000, 1, took_s, latency, 1000), 1000.0, response, 5.0, 1.0, sent_all)
     assert step.held is held
 
 
@@ -62,7 +62,7 @@ def test_no_rate_is_above_what_was_due() -> None:
             told = Commits()
             producer.on_commit(told.note)
             for rate in (10.0, 30.0):
-                step = at_rate(producer, told, Rows(None, 100), 0, rate=rate, seconds=0.2)
+                step = at_rate(producer, told, InputRows(None, 100), 0, rate=rate, seconds=0.2)
                 assert step.run.records_per_s <= rate * 1.001
     finally:
         quorum.stop()
@@ -71,10 +71,10 @@ def test_no_rate_is_above_what_was_due() -> None:
 def test_what_was_not_held_has_no_times() -> None:
     latency = Latency(1.0, 2.0, 3.0, 4.0, 5000)
     response = commits((11, 10)).responses(0, 10, 0, 1000)
-    slow = Step(Run(1000, 1, 1.25, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
+    slow = Step(LoadRun(1000, 1, 1.25, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
     assert (slow["held"], slow["behind_percent"]) == (False, 20.0)
     assert slow["p50_us"] is slow["max_us"] is slow["service_p50_us"] is None
-    good = Step(Run(1000, 1, 1.0, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
+    good = Step(LoadRun(1000, 1, 1.0, latency, 1000), 1000.0, response, 5.0, 1.0, True).line()
     assert good["held"] and good["behind_percent"] == 0.0
     assert good["max_us"] > 0 and good["service_p50_us"] == 1.0
 
@@ -85,7 +85,7 @@ def test_a_rate_that_cannot_be_handed_over_ends_in_time() -> None:
         with Producer(quorum, TIMEOUT_S) as producer:
             told = Commits()
             producer.on_commit(told.note)
-            step = at_rate(producer, told, Rows(None, 100), 0, rate=1e9, seconds=0.1)
+            step = at_rate(producer, told, InputRows(None, 100), 0, rate=1e9, seconds=0.1)
             assert not step.held and step.run.records < 1e8
             assert step.response.sum() == step.run.records
     finally:
@@ -94,7 +94,7 @@ def test_a_rate_that_cannot_be_handed_over_ends_in_time() -> None:
 
 def test_batches_that_failed_are_not_commits() -> None:
     made = Commits()
-    made.note(Batch(0, 5, -1, KraftfastError("failed")))
+    made.note(TicketedBatch(0, 5, -1, KraftfastError("failed")))
     assert not made.ends
     with pytest.raises(TimedOut, match="not told"):
         made.wait(5, timeout_s=0.01)
@@ -102,7 +102,7 @@ def test_batches_that_failed_are_not_commits() -> None:
 
 def test_records_go_on_in_the_cycle_and_all_are_counted() -> None:
     quorum = ScriptedQuorum()
-    rows = Rows(None, 300_000)  # a cycle of three
+    rows = InputRows(None, 300_000)  # a cycle of three
     try:
         with Producer(quorum, TIMEOUT_S) as producer:
             told = Commits()

@@ -10,9 +10,9 @@ import pytest
 
 from kraftfast.bench.page import Page, of_scaling, of_stages, texts
 from kraftfast.bench.page.drawing import MISSING
-from kraftfast.bench.page.of_load import Lost, Step, Steps
+from kraftfast.bench.page.of_load import LoadStep, Lost, Steps
 from kraftfast.bench.page.parts import Section, entries
-from kraftfast.bench.page.reading import number, timeline
+from kraftfast.bench.page.result_lines import number, timeline
 from kraftfast.bench.result import Result
 from tests.bench import results
 from tests.bench.results import full, line, repeated, result
@@ -122,7 +122,7 @@ def test_the_knee_is_where_the_latency_begins_to_grow() -> None:
 
 
 def test_a_rate_that_was_not_held_has_no_knee() -> None:
-    steps = [Step(1.0, 1.0, 1.0, 2.0, {}), Step(9.0, 9.0, 4.0, 5.0, {})]
+    steps = [LoadStep(1.0, 1.0, 1.0, 2.0, {}), LoadStep(9.0, 9.0, 4.0, 5.0, {})]
     assert Steps("a", steps, [], []).knee == steps[1]
     assert Steps("a", [], [Lost(5.0, 3.0)], []).knee is None
     lost = [line("load", 5.0, rate_wanted=each, held=False) for each in (6.0, 7.0)]

@@ -162,7 +162,7 @@ def test_the_users_own_settings_of_matplotlib_do_not_matter(
 
 
 def test_a_key_shows_names_with_an_underscore() -> None:
-    from kraftfast.bench.page.shapes import axes_of, key
+    from kraftfast.bench.page.axes import axes_of, key
 
     def draw(drawn: object, colours: object) -> None:
         axes = axes_of(drawn, colours)

@@ -40,9 +40,9 @@ def printing(place: Path, **changed: Any) -> Path:
     return program(place, f"cat {place}/line\n")
 
 
-def work(place: Path, **changed: Any) -> peers.Work:
+def work(place: Path, **changed: Any) -> peers.PeerWork:
     asked = {"mode": "latency", "value_bytes": 100, "seconds": 1.5, "durable": True}
-    return peers.Work(str(place), **asked | changed)
+    return peers.PeerWork(str(place), **asked | changed)
 
 
 def test_a_driver_is_called_as_it_is_written(tmp_path: Path) -> None:

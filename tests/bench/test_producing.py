@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.inputs import Rows
-from kraftfast.bench.producing import NUMBER_BITS, TogetherChecker
+from kraftfast.bench.inputs import InputRows
+from kraftfast.bench.producer_process import NUMBER_BITS, TogetherChecker
 
 SIZE = 20
 
@@ -27,7 +27,7 @@ class Columns:
 
 def records(producer: int, start: int, count: int) -> Any:
     """What a producer appends."""
-    rows = Rows(None, SIZE, numbered=True, first_number=producer << NUMBER_BITS)
+    rows = InputRows(None, SIZE, numbered=True, first_number=producer << NUMBER_BITS)
     found = [next(rows.chunks()).source.copy()[start : start + count]]
     return np.concatenate(found)
 

@@ -13,7 +13,7 @@ import pytest
 import kraftfast.bench.result
 from kraftfast.bench import plan
 from kraftfast.bench.compare import compare, differences, holdings, interval, missing, verdict
-from kraftfast.bench.machine import facts
+from kraftfast.bench.machine_facts import facts
 from kraftfast.bench.result import (
     Result,
     Run,

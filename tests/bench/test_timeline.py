@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.events import LAYOUT, Recorded, Recording
+from kraftfast.bench.event_collector import LAYOUT, Recorded, Recording
 from kraftfast.bench.slow import slow_commits
-from kraftfast.bench.timeline import Slice, Timeline, timeline
+from kraftfast.bench.timeline import Timeline, TimelineSlice, timeline
 from kraftfast.bench.trace_file import lanes
-from kraftfast.link.events import KINDS
+from kraftfast.link.timed_events import KINDS
 
 Event = tuple[str, int, int, int, int]
 """Kind, begin, end, offset, count."""
@@ -111,7 +111,7 @@ def test_a_time_that_cannot_be_is_left_out() -> None:
     ([], 0),
 ])  # fmt: skip
 def test_slices_of_a_lane_do_not_overlap(spans: list[tuple[int, int]], expected: int) -> None:
-    made = [Slice("replica 1", "queue", began, end, 0, 1) for began, end in spans]
+    made = [TimelineSlice("replica 1", "queue", began, end, 0, 1) for began, end in spans]
     found = list(lanes(made))
     assert len(found) == expected and sum(map(len, found)) == len(spans)
     for lane in found:

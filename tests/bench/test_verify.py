@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import verify
-from kraftfast.bench.inputs import Rows
+from kraftfast.bench import same_logs
+from kraftfast.bench.inputs import InputRows
 from kraftfast.log.reading.reader import LogReader
 from tests.log.kit import KIB, Home, append, batch
 
@@ -32,7 +32,7 @@ def paths(tmp_path: Path) -> dict[int, str]:
 
 
 def values() -> list[bytes]:
-    (chunk,) = Rows(RECORDS, SIZE).chunks()
+    (chunk,) = InputRows(RECORDS, SIZE).chunks()
     return [row.tobytes() for row in chunk.source]
 
 
@@ -54,7 +54,7 @@ def drop_while_read(monkeypatch: pytest.MonkeyPatch, path: str, method: str, tim
 
 
 def test_equal_logs_are_equal(paths: dict[int, str]) -> None:
-    compared, problem = verify.compare_replicas(paths, RECORDS)
+    compared, problem = same_logs.compare_replicas(paths, RECORDS)
     assert problem == "" and compared > RECORDS * SIZE
 
 
@@ -63,7 +63,7 @@ def test_replicas_whose_starts_move_meanwhile(
     paths: dict[int, str], monkeypatch: pytest.MonkeyPatch, id: int
 ) -> None:
     drop_while_read(monkeypatch, paths[id], "spans", 2)
-    compared, problem = verify.compare_replicas(paths, RECORDS)
+    compared, problem = same_logs.compare_replicas(paths, RECORDS)
     assert problem == "" and compared > 0
     assert LogReader(paths[id]).log_start_offset > 0
 
@@ -72,16 +72,16 @@ def test_records_whose_log_starts_later_meanwhile(
     paths: dict[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop_while_read(monkeypatch, paths[1], "columns", 2)
-    checker = partial(Rows(RECORDS, SIZE).checker, RECORDS)
-    assert verify.compare_records(paths[1], 0, RECORDS, checker) == ""
+    checker = partial(InputRows(RECORDS, SIZE).checker, RECORDS)
+    assert same_logs.compare_records(paths[1], 0, RECORDS, checker) == ""
 
 
 def test_a_start_that_never_stands_still_is_told(
     paths: dict[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "SETTLE_S", 0.0)
+    monkeypatch.setattr(same_logs, "SETTLE_S", 0.0)
     drop_while_read(monkeypatch, paths[1], "spans", 1)
-    assert "beyond offset" in verify.compare_replicas(paths, RECORDS)[1]
+    assert "beyond offset" in same_logs.compare_replicas(paths, RECORDS)[1]
 
 
 def test_one_byte_that_differs_is_found(paths: dict[int, str]) -> None:
@@ -89,7 +89,7 @@ def test_one_byte_that_differs_is_found(paths: dict[int, str]) -> None:
     data = bytearray(file.read_bytes())
     data[500] ^= 1
     file.write_bytes(data)
-    assert "differ in the batch at offset 0" in verify.compare_replicas(paths, RECORDS)[1]
-    assert "CRC" in verify.compare_records(
-        paths[2], 0, RECORDS, partial(Rows(RECORDS, SIZE).checker, RECORDS)
+    assert "differ in the batch at offset 0" in same_logs.compare_replicas(paths, RECORDS)[1]
+    assert "CRC" in same_logs.compare_records(
+        paths[2], 0, RECORDS, partial(InputRows(RECORDS, SIZE).checker, RECORDS)
     )

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kraftfast.bench import inputs
-from kraftfast.bench.load import Settling
+from kraftfast.bench.load import LoadSettling
 from kraftfast.cli import reach
 from kraftfast.cli.append import append
 from kraftfast.client.producer.latency import Latencies
@@ -87,7 +87,7 @@ def test_what_is_not_resolved_yet_is_looked_at_later() -> None:
     model = Model()
     sender: Any = model.replica.sender
     assert sender.append(b"of before") == 0
-    settling = Settling(SimpleNamespace(outcomes=model.outcomes))
+    settling = LoadSettling(SimpleNamespace(outcomes=model.outcomes))
     assert sender.append(b"the first") == 1
     settling.look()
     assert settling.first_offset == -1

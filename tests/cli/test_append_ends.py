@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kraftfast.bench.inputs import Chunk
-from kraftfast.bench.load import SPANS_MAX, Settling, Spans, append_all
+from kraftfast.bench.load import SPANS_MAX, LoadSettling, Spans, append_all
 from kraftfast.cli import append
 from kraftfast.cli.append import LAST_WAIT_S, letting_go, telling_committed
 from kraftfast.cli.root import Terminated
@@ -74,7 +74,7 @@ def fails_with(error: BaseException) -> Any:
 
 def ended(producer: Scripted, timeout: float = 5) -> BaseException:
     """What it ends with where it is to append as many chunks as there are steps."""
-    settling, chunks = Settling(producer), [CHUNK] * len(producer.steps)
+    settling, chunks = LoadSettling(producer), [CHUNK] * len(producer.steps)
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - the caller looks at it
         with telling_committed(settling, timeout), letting_go(producer, timeout):
             append_all(producer, chunks, timeout=timeout, settling=settling)
@@ -126,7 +126,7 @@ def test_it_stops_at_a_line_that_was_refused(keyed: bool, monkeypatch: pytest.Mo
                 steps.pop(0)(producer.model)
 
         producer.append = append_one  # type: ignore[attr-defined]
-        settling = Settling(producer)
+        settling = LoadSettling(producer)
         with pytest.raises(DiskFull) as caught:
             with telling_committed(settling, 5), letting_go(producer, 5):
                 append.append_keyed(producer, [chunk] * 4, b"=", "file", 5, settling)

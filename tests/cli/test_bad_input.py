@@ -138,7 +138,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "kraftfast.quorum.LocalQuorum.__init__",
         "kraftfast.cli.serve.run",
         "kraftfast.cli.spark.session",
-        "kraftfast.bench.disk.measure",
+        "kraftfast.bench.fdatasync_cost.measure",
         "kraftfast.bench.floor.run_ways",
         "kraftfast.bench.starting.measure",
         "kraftfast.bench.plan.run",

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kraftfast.bench import checkouts
-from kraftfast.bench.disk import Cell, verdict
-from kraftfast.bench.machine import facts
+from kraftfast.bench.fdatasync_cost import Cell, verdict
+from kraftfast.bench.machine_facts import facts
 from kraftfast.bench.result import Result, Run
 from kraftfast.cli import bench_results, root
 from kraftfast.errors import DiskFull

@@ -122,7 +122,7 @@ def test_what_takes_long_tells_how_far_it_is(
     now = [100.0]
     monkeypatch.setattr(bench_report.time, "monotonic", lambda: now[0])
     page = Page([("a", result({"a": repeated("throughput", 5.0)}))])
-    progress = bench_report.Progress(page)
+    progress = bench_report.ProgressLine(page)
     progress.pictures = 4
     for _ in range(4):
         progress.picture(page.pictures[0])

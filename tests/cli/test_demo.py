@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.bench import verify
+from kraftfast.bench import same_logs
 from kraftfast.bench.report import ORDER
 from tests.cli.kit import fails, run
 
@@ -85,7 +85,7 @@ def test_it_fails_where_a_replica_differs(
     """One byte of one follower's log is changed between the run and its verification."""
     from kraftfast.cli import root
 
-    compare = verify.compare_replicas
+    compare = same_logs.compare_replicas
 
     def damage(paths: dict[int, str], end_offset: int) -> tuple[int, str]:
         file = Path(paths[2]) / f"{0:020}.log"
@@ -96,7 +96,7 @@ def test_it_fails_where_a_replica_differs(
             opened.write(b"N")
         return compare(paths, end_offset)
 
-    monkeypatch.setattr(verify, "compare_replicas", damage)
+    monkeypatch.setattr(same_logs, "compare_replicas", damage)
     (tmp_path / "input").write_bytes(b"hay\nneedle\nhay\n")
     arguments = ["demo", "--input", str(tmp_path / "input"), "--dir", str(tmp_path / "q")]
     assert root.run(arguments) == 16

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.doctor import extras, findings, interpreter, machine, storage
-from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding, examine
+from kraftfast.doctor import extras, findings, host_facts, interpreter, storage
+from kraftfast.doctor.findings import MISSING, NOTE, OK, Fact, examine
 from kraftfast.errors import HostUnsupported
-from kraftfast.link import cgroup, host
+from kraftfast.link import cgroup, kernel_check
 from kraftfast.node.processes.tuning import Tuning
 from tests.cli.forbidding import NUMBERS
 from tests.cli.kit import command, environment
@@ -88,8 +88,8 @@ def test_what_is_missing_has_an_exit_code(
     def refused() -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    probe = host.Probe("pidfd_open", "noticing that a process ended", (5, 3), refused)
-    monkeypatch.setattr(machine, "PROBES", [probe])
+    probe = kernel_check.KernelProbe("pidfd_open", "noticing that a process ended", (5, 3), refused)
+    monkeypatch.setattr(host_facts, "PROBES", [probe])
     done = kraftfast("doctor")
     assert done.code == HostUnsupported.exit_code and "missing here: pidfd_open" in done.err
     assert "MISSING pidfd_open: Operation not permitted (noticing" in done.out
@@ -101,7 +101,7 @@ def test_a_look_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.Monk
     def broken() -> Any:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(machine, "libc", broken)
+    monkeypatch.setattr(host_facts, "libc", broken)
     found = {each.topic: each for each in examine()}
     assert found["C library"].state == MISSING and "planted" in found["C library"].text
     assert found["mmap"].state == OK
@@ -149,10 +149,10 @@ def test_each_refusal_names_a_way_on(
     def refused() -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(host, "PROBES", [host.PROBES[0]._replace(run=refused)])
-    monkeypatch.setattr(host, "kernel_version", lambda: kernel)
+    monkeypatch.setattr(kernel_check, "PROBES", [kernel_check.PROBES[0]._replace(run=refused)])
+    monkeypatch.setattr(kernel_check, "kernel_version", lambda: kernel)
     with pytest.raises(HostUnsupported) as caught:
-        host.check_host()
+        kernel_check.check_host()
     assert str(caught.value).startswith("memfd_create (rings") and said in str(caught.value)
 
 
@@ -162,7 +162,7 @@ def test_other_pythons_and_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 15, 0, "final", 0))
     assert next(interpreter.python()).state == NOTE
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    (found,) = machine.libc()
+    (found,) = host_facts.libc()
     assert found.state == NOTE and "glibc only" in found.hint
 
 
@@ -209,7 +209,7 @@ def test_the_processors_of_a_cgroup(
     monkeypatch.setattr(cgroup, "CGROUP", str(tmp_path))
     monkeypatch.setattr(cgroup, "OWN_CGROUP", str(tmp_path / "own"))
     assert cgroup.cpu_quota() == count
-    (found,) = machine.processors()
+    (found,) = host_facts.processors()
     assert (found.state == NOTE) == (min(count or 9, len(os.sched_getaffinity(0))) < 2)
 
 
@@ -231,12 +231,12 @@ def test_the_tasks_of_a_cgroup(
         ("31", 1, MISSING),
     ):
         (folder / "pids.max").write_text(most + "\n")
-        (found,) = machine.tasks()
+        (found,) = host_facts.tasks()
         assert (found.value, found.state) == (room, state)
     with pytest.raises(
         HostUnsupported, match="allows 1 more processes and threads, and 3 replicas"
     ):
-        host.check_tasks(3)
+        kernel_check.check_tasks(3)
     done = kraftfast("demo", "--records", "10", "--dir", tmp_path / "quorum")
     assert done.code == 6 and done.err.count("\n") == 1 and "pids.max" in done.err
 
@@ -281,19 +281,21 @@ def test_a_directory_in_memory_is_said_to_keep_nothing() -> None:
 
 
 def test_a_line_is_one_line() -> None:
-    assert "\n" not in Finding("a", OK, "b\nc", "d\ne").line()
+    assert "\n" not in Fact("a", OK, "b\nc", "d\ne").line()
 
 
 def test_a_descriptor_for_which_there_is_no_room_is_forbidden_by_no_rule() -> None:
-    passed = next(probe for probe in host.PROBES if probe.name == "SCM_RIGHTS")
+    passed = next(probe for probe in kernel_check.PROBES if probe.name == "SCM_RIGHTS")
     with no_descriptors() as held:
         for _ in range(4):  # a pipe and a pair of sockets
             os.close(held.pop())
-        error = host.failure(passed)
+        error = kernel_check.failure(passed)
         assert error is not None and error.strerror == "the descriptor did not arrive"
-        assert host.way_on(passed, error) == "raise the limit of open files (ulimit -n 1024)"
+        assert (
+            kernel_check.way_on(passed, error) == "raise the limit of open files (ulimit -n 1024)"
+        )
         os.close(held.pop())
-        assert host.failure(passed) is None
+        assert kernel_check.failure(passed) is None
 
 
 # --- a real quorum in a restricted process --------------------------------------------------------
@@ -345,7 +347,7 @@ def test_small_files_only(tmp_path: Path) -> None:
 def test_files_too_small_for_a_segment_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, state in ((1 << 20, MISSING), (1 << 28, NOTE)):
         monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
-        found = {each.topic: each for each in machine.limits()}
+        found = {each.topic: each for each in host_facts.limits()}
         assert found["file size"].state == state
 
 

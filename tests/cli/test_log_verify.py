@@ -12,7 +12,7 @@ from kraftfast.errors import NotFormatted
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.held_segment import HeldSegment
 from kraftfast.log.small_files import marks
-from kraftfast.log.small_files.floor import FLOOR, write_floor
+from kraftfast.log.small_files.committed_floor import FLOOR, write_floor
 from kraftfast.record.checksum import crc32c
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.kit import fails, run

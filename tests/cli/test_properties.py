@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kraftfast import limits
-from kraftfast.cli.properties import SCALARS, read_server, server
+from kraftfast.cli.server_properties import SCALARS, read_server, server
 from kraftfast.errors import InputError, InvalidOption
-from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.node_config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.types import is_loopback
 
 GOOD = {

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kraftfast.bench.inputs import Chunk
-from kraftfast.bench.load import Settling, append_all
+from kraftfast.bench.load import LoadSettling, append_all
 from kraftfast.cli.append import telling_committed
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange, RecordTooLarge
@@ -93,7 +93,7 @@ def test_a_failure_of_the_quorum_says_what_is_committed() -> None:
         flush=lambda *, timeout: None,
         latencies=Latencies(),
     )
-    first, settling = model.replica.offset + 100, Settling(producer)
+    first, settling = model.replica.offset + 100, LoadSettling(producer)
     with pytest.raises(DiskFull) as caught:
         with telling_committed(settling, timeout=5):
             chunk = Chunk(b"abcde", list(range(6)), 5, 5)
@@ -106,7 +106,7 @@ def test_a_line_that_the_leader_refused_does_not_hide_those_behind_it() -> None:
     """Those that are committed need not be the ones before it."""
     model = Model()
     producer = SimpleNamespace(outcomes=model.outcomes, flush=lambda *, timeout: None)
-    settling = Settling(producer)
+    settling = LoadSettling(producer)
     with pytest.raises(RecordTooLarge) as caught, telling_committed(settling, timeout=5):
         model.fail(1, ErrorCode.MESSAGE_TOO_LARGE)
         model.commit(3, 100)
@@ -118,7 +118,7 @@ def test_a_line_that_the_leader_refused_does_not_hide_those_behind_it() -> None:
 
 def test_a_failure_with_nothing_committed_says_no_more() -> None:
     producer = SimpleNamespace(outcomes=Model().outcomes)
-    with pytest.raises(DiskFull) as caught, telling_committed(Settling(producer), timeout=5):
+    with pytest.raises(DiskFull) as caught, telling_committed(LoadSettling(producer), timeout=5):
         raise DiskFull("no room")
     assert str(caught.value) == "no room"
 

@@ -21,8 +21,8 @@ from kraftfast.errors import (
     NoQuorum,
     StorageError,
 )
-from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import Entry
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.telling import tell
 from kraftfast.node.processes.tuning import free_port

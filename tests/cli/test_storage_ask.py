@@ -9,7 +9,7 @@ import pytest
 import kraftfast
 from kraftfast.cli.storage.ask import refuse_second_quorum
 from kraftfast.errors import InvalidOption
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.quorum import free_port
 
 SMALL = {"segment_bytes": 4 << 20, "stride_bytes": 1 << 20, "transport": "socket"}

@@ -18,7 +18,7 @@ from kraftfast.cli import root
 from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog, DirectoryInUse, ForeignDirectory
 from kraftfast.log.disk import Disk
-from kraftfast.log.recovery import Settings
+from kraftfast.log.recovery import LogSettings
 from kraftfast.log.small_files import marks, quorum_state
 from kraftfast.log.snapshots.log_start import install_snapshot
 from kraftfast.node.storage.recovering import make_sole_voter
@@ -231,7 +231,7 @@ def test_recover_is_refused_if_the_replica_ran_before_it_was_locked(quorum_left:
     before = state.read_bytes()
     for each in (shorter, earlier):
         with pytest.raises(DirectoryInUse, match="was used since"):
-            make_sole_voter(each, (), Settings())
+            make_sole_voter(each, (), LogSettings())
         assert state.read_bytes() == before
 
 
@@ -278,8 +278,8 @@ def test_a_lost_vote_is_told_and_given_up_only_by_recover(
     quorum_left: Path, kraftfast: Command, harm: str
 ) -> None:
     """A replica without its vote could vote twice in an epoch (D5): it does not start."""
-    from kraftfast.node.config import NodeConfig, VoterConfig
     from kraftfast.node.node import Node
+    from kraftfast.node.node_config import NodeConfig, VoterConfig
 
     directory = quorum_left / "3"
     file = directory / "__cluster_metadata-0" / "quorum-state"

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import ErrorCode, KraftfastError
 from kraftfast.wire.messages import InitProducerIdResponse

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.admin.admin import TRY_AGAIN, Admin
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.errors import NoQuorum, RequestRefused, TimedOut
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.loop_threads import in_thread
 from kraftfast.client.producer.producer import Producer

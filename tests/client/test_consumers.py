@@ -16,7 +16,7 @@ from kraftfast.client.cluster import Cluster
 from kraftfast.client.consumer import remote_consumer
 from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
-from kraftfast.client.quorum import Quorum
+from kraftfast.client.quorum_base import Quorum
 from kraftfast.errors import (
     Closed,
     CorruptBatch,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.admin.admin import Admin
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.errors import ErrorCode, PeerGone, RequestRefused, TimedOut
 from kraftfast.wire.messages import (
     AlterPartitionReassignmentsResponse,

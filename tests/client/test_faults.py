@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from kraftfast.client.consumer import consumer as consumer_module
-from kraftfast.client.local import ask
+from kraftfast.client.local_socket import ask
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -142,7 +142,7 @@ def followers_of(quorum: LocalQuorum) -> list[int]:
 
 @pytest.mark.processes
 def test_the_leader_is_killed_under_load(mortal_quorum: LocalQuorum) -> None:
-    batches: list[Batch] = []
+    batches: list[TicketedBatch] = []
     with mortal_quorum.producer() as producer:
         producer.on_commit(batches.append)
         with Load(mortal_quorum, producer, threads=3) as load:
@@ -297,7 +297,7 @@ def test_many_that_are_cut_short_say_how_many(quorum: LocalQuorum) -> None:
 
 @pytest.mark.processes
 def test_closing_while_nothing_is_acknowledged(quorum: LocalQuorum) -> None:
-    seen: list[Batch] = []
+    seen: list[TicketedBatch] = []
     producer = quorum.producer()
     producer.on_commit(seen.append)
     producer.append_wait(b"committed")

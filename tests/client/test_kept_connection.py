@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client import local
+from kraftfast.client import local_socket
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import LocalReached, LocalWay
+from kraftfast.client.client_host import HOST
 from kraftfast.client.connection import Connection
-from kraftfast.client.host import HOST
 from kraftfast.errors import MalformedFrame, PeerGone, TimedOut
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.quorum import LocalQuorum
@@ -51,10 +51,10 @@ def connections() -> int:
     return found
 
 
-def pair() -> tuple[local.KeptConnection, socket.socket]:
+def pair() -> tuple[local_socket.KeptConnection, socket.socket]:
     """A kept connection, and its other side."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = local.KeptConnection("nowhere")
+    kept = local_socket.KeptConnection("nowhere")
     kept._sock = mine
     return kept, theirs
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.client import names
-from kraftfast.client.names import Names, NameUnknownYet, connect
+from kraftfast.client import name_lookup
+from kraftfast.client.name_lookup import Names, NameUnknownYet, connect
 from kraftfast.errors import NoQuorum
 
 real = socket.getaddrinfo
@@ -79,14 +79,14 @@ def test_an_old_answer_that_nobody_fetched_is_asked_for_anew(
     server.may_answer.set()
     for lookup in looked_up._lookups.values():
         assert lookup.done.wait(10)
-    monkeypatch.setattr(names, "FRESH_S", 0.0)
+    monkeypatch.setattr(name_lookup, "FRESH_S", 0.0)
     with pytest.raises(OSError, match="not known"):
         looked_up.addresses("old.test", 1, 10)
     assert server.asked == ["old.test"] * 2
 
 
 def test_lookups_are_bounded(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "LOOKUPS_MAX", 2)
+    monkeypatch.setattr(name_lookup, "LOOKUPS_MAX", 2)
     looked_up = Names()
     for number in range(4):
         with pytest.raises(NameUnknownYet):
@@ -127,7 +127,7 @@ def test_a_forked_child_asks_anew(server: NameServer) -> None:
 
 def test_a_child_that_is_forked_during_a_lookup_is_not_stuck(server: NameServer) -> None:
     """R11: the thread that held the lock is not in the child."""
-    names.NAMES._lock.acquire()
+    name_lookup.NAMES._lock.acquire()
     try:
         child = os.fork()
         if child == 0:
@@ -135,12 +135,12 @@ def test_a_child_that_is_forked_during_a_lookup_is_not_stuck(server: NameServer)
             signal.alarm(5)
             try:
                 server.may_answer.set()
-                names.NAMES.addresses("fork.test", 1, 5)
+                name_lookup.NAMES.addresses("fork.test", 1, 5)
             except OSError:
                 os._exit(0)
             os._exit(1)
     finally:
-        names.NAMES._lock.release()
+        name_lookup.NAMES._lock.release()
     assert os.waitpid(child, 0)[1] == 0
 
 

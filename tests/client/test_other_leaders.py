@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.admin.admin import Admin
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.errors import UnsupportedVersion
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import messages as wire

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.host import KernelHost
+from kraftfast.client.client_host import KernelClientHost
 from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.own_threads import OwnThreads, _call_back_for_ever
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import (
     Closed,
     DiskFull,
@@ -53,7 +53,7 @@ def test_threads_outlive_what_a_search_raises(
     monkeypatch.setattr("kraftfast.client.producer.own_threads.SLEEP_S_MAX", 0.01)
     said: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", said.append)
-    batches: list[Batch] = []
+    batches: list[TicketedBatch] = []
     with Producer(scripted, 5.0) as producer:
         producer.on_commit(batches.append)
         scripted.mute = True
@@ -80,9 +80,9 @@ def test_callbacks_outlive_whatever_one_raises(
     """And it is printed, also where Python's own threads would end in silence."""
     said: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", said.append)
-    batches: list[Batch] = []
+    batches: list[TicketedBatch] = []
 
-    def raising(batch: Batch) -> None:
+    def raising(batch: TicketedBatch) -> None:
         batches.append(batch)
         raise raised
 
@@ -109,7 +109,7 @@ def test_without_descriptors_a_producer_says_so(
 
     fds = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
-        patched.setattr(KernelHost, "poller", staticmethod(refuse))
+        patched.setattr(KernelClientHost, "poller", staticmethod(refuse))
         while not refused:  # a busy server may not answer in time
             with pytest.raises((NoQuorum, OutOfResources)) as raised:
                 quorum.producer(timeout=0.1)
@@ -152,7 +152,7 @@ def test_a_name_that_is_lost_resolves_everything(scripted: ScriptedQuorum, code:
         InitProducerIdResponse(error_code=code),
     ]
     scripted.ask = lambda *_: answers.pop(0)  # type: ignore[method-assign]
-    batches: list[Batch] = []
+    batches: list[TicketedBatch] = []
     with Producer(scripted, 5.0, name="lost") as producer:
         producer.on_commit(batches.append)
         scripted.mute, scripted.refused = True, {b"refused"}
@@ -244,7 +244,7 @@ def test_a_close_waits_no_longer_than_wanted_for_another_thread(scripted: Script
 def test_a_close_while_the_interpreter_ends_raises_nothing(scripted: ScriptedQuorum) -> None:
     """No thread begins then, and another one holds what the close waits for."""
 
-    class Ending(KernelHost):
+    class Ending(KernelClientHost):
         def thread(self, run: Any, name: str) -> threading.Thread:
             made = super().thread(run, name)
             if name == "kraftfast-close":
@@ -295,7 +295,7 @@ def test_a_sender_that_cannot_take_over_is_closed(
         os.fstat(made[0][1])
 
 
-class CountedSleeps(KernelHost):
+class CountedSleeps(KernelClientHost):
     """Counts the pauses of a producer's threads."""
 
     def __init__(self) -> None:
@@ -415,7 +415,7 @@ def test_a_search_that_is_refused_is_made_seldom(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection was made for each, every 5 ms. What waits is sent once one is let in."""
-    made: list[Batch] = []
+    made: list[TicketedBatch] = []
     with Producer(scripted, 5.0) as producer:
         producer.on_commit(made.append)
         scripted.mute = True

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kraftfast.client.local import Refused
 from kraftfast.client.local_connector import LocalConnector
+from kraftfast.client.local_socket import RefusedByReplica
 from kraftfast.client.producer.aio import AsyncProducer
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import (
     Closed,
     InvalidOption,
@@ -227,17 +227,17 @@ def test_any_number_of_threads_append_and_wait(quorum: LocalQuorum) -> None:
 
 
 def test_callbacks_come_in_order_for_everything_and_from_one_thread(quorum: LocalQuorum) -> None:
-    seen: list[Batch] = []
+    seen: list[TicketedBatch] = []
     threads: set[int] = set()
 
-    def note(batch: Batch) -> None:
+    def note(batch: TicketedBatch) -> None:
         threads.add(threading.get_ident())
         seen.append(batch)
 
     with quorum.producer() as producer:
         producer.append_wait(b"before it was asked for")
         producer.on_commit(note)
-        other: list[Batch] = []
+        other: list[TicketedBatch] = []
         producer.on_commit(other.append)
         for i in range(3000):
             producer.append(b"%d" % i)
@@ -254,7 +254,7 @@ def test_callbacks_come_in_order_for_everything_and_from_one_thread(quorum: Loca
                 producer.wait(batch.end_ticket - 1)
                 == batch.base_offset + batch.end_ticket - batch.first_ticket - 1
             )
-        assert repr(seen[0]).startswith("Batch(first_ticket=1, ")
+        assert repr(seen[0]).startswith("TicketedBatch(first_ticket=1, ")
     assert other == seen
 
 
@@ -264,7 +264,7 @@ def test_a_slow_or_broken_callback_delays_nobody(
     gate, seen, said = threading.Event(), [], []
     monkeypatch.setattr(threading, "excepthook", said.append)
 
-    def slow(batch: Batch) -> None:
+    def slow(batch: TicketedBatch) -> None:
         seen.append(batch)
         gate.wait(20)
         raise ZeroDivisionError("of the user's own making")
@@ -284,7 +284,7 @@ def test_a_slow_or_broken_callback_delays_nobody(
 
 
 def test_closing_waits_for_what_is_under_way_and_calls_back(quorum: LocalQuorum) -> None:
-    seen: list[Batch] = []
+    seen: list[TicketedBatch] = []
     producer = quorum.producer()
     producer.on_commit(seen.append)
     tickets = [producer.append(b"%d" % i) for i in range(1000)]
@@ -323,7 +323,7 @@ def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.Monke
 
     def offer(_connector: Any, directory: str, *_settings: Any) -> int:
         if directory == "leader":
-            raise Refused("process 7 has 384 connections of kind producer already")
+            raise RefusedByReplica("process 7 has 384 connections of kind producer already")
         return 1
 
     monkeypatch.setattr(LocalConnector, "_offer", offer)
@@ -340,7 +340,7 @@ def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
     def offer(*_settings: Any) -> int:
         nonlocal asked
         asked += 1
-        raise Refused("process 7 has 384 connections of kind producer already")
+        raise RefusedByReplica("process 7 has 384 connections of kind producer already")
 
     async def in_a_loop(producer: Producer) -> None:
         with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.client import local
+from kraftfast.client import local_socket
 from kraftfast.client.admin.admin import Admin, AsyncAdmin
 from kraftfast.client.admin.admin_ways import LocalWay, RemoteWay
 from kraftfast.client.admin.read_barriers import ReadBarriers
+from kraftfast.client.client_host import HOST
 from kraftfast.client.cluster import Cluster
-from kraftfast.client.host import HOST
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
 from kraftfast.link.kernel import KernelLocal
 from kraftfast.quorum import LocalQuorum
@@ -190,7 +190,7 @@ def test_what_comes_late_answers_no_other_question() -> None:
     """A question that ran out of time leaves nothing behind on its connection."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        kept = local.KeptConnection("nowhere")
+        kept = local_socket.KeptConnection("nowhere")
         kept._sock = mine
         with pytest.raises(TimedOut):
             kept.ask_raw({"kind": "request"}, 0.01)

@@ -20,7 +20,7 @@ from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
 from kraftfast.link.stats import Stats
 from kraftfast.log.disk import Disk
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Settings, open_log
+from kraftfast.log.recovery import LogSettings, open_log
 from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
@@ -45,7 +45,7 @@ class OneReplica:
         self.directory = ReplicaDirectory(disk, str(path))
         self.bell = OwnDoorbell()
         preparer = PreparerThread(self.bell.bell.address, self.bell.bell.fd)
-        settings = Settings(segment_bytes=8 << 20, stride_bytes=1 << 20, prepare_bytes=1 << 20)
+        settings = LogSettings(segment_bytes=8 << 20, stride_bytes=1 << 20, prepare_bytes=1 << 20)
         self.log = open_log(disk, self.directory, settings, preparer).log
         self.flusher = Flusher(self.bell.bell.address, self.bell.bell.fd)
         self.idle = Idle(self.bell.bell, self.flusher.address)

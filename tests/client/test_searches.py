@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.host import KernelHost
+from kraftfast.client.client_host import KernelClientHost
 from kraftfast.client.producer.own_threads import PAUSE_S
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.search import ELSEWHERE_S, FULL_PAUSE_S, Elsewhere, Full, Search
@@ -14,7 +14,7 @@ from kraftfast.errors import KraftfastError, NotLeader
 from tests.client.scripted_quorum import ScriptedQuorum
 
 
-class Host(KernelHost):
+class Host(KernelClientHost):
     """Notes pauses instead of making them."""
 
     def __init__(self) -> None:

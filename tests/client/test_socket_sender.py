@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.socket_sender import REQUEST_TIMEOUT_MS, SocketSender
 from kraftfast.client.remote_connector import connect_producer

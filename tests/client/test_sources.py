@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kraftfast.client.admin.admin_ways import LocalWay
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
-from kraftfast.client.host import Host
 from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.errors import NoQuorum, OffsetOutOfRange, PeerGone, StorageError
@@ -36,7 +36,7 @@ class Shown:
         self.replicas[home.path] = self
 
     @classmethod
-    def of(cls, directory: str, _cluster_id: str, _host: Host, _timeout: float) -> Shown:
+    def of(cls, directory: str, _cluster_id: str, _host: ClientHost, _timeout: float) -> Shown:
         if directory not in cls.replicas:
             raise PeerGone("it has ended")
         return cls.replicas[directory]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kraftfast.client import of_this_host
+from kraftfast.client import local_quorum
 from kraftfast.errors import KraftfastError, NoQuorum, UnknownOutcome
 from kraftfast.quorum import LocalQuorum
 from tests.client.test_faults import stopped
@@ -36,7 +36,7 @@ def seconds(call: Callable[[], object]) -> float:
 def test_statuses_takes_as_long_as_one_status_at_most(
     hung: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_this_host, "STATUS_S", 1.5)
+    monkeypatch.setattr(local_quorum, "STATUS_S", 1.5)
     assert seconds(lambda: hung.statuses() == {}) < 1.5 + MORE_S
     assert seconds(hung.leader) < 1.5 + MORE_S
 
@@ -44,7 +44,7 @@ def test_statuses_takes_as_long_as_one_status_at_most(
 def test_a_replica_that_answers_is_heard_beside_those_that_hang(
     ring_quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_this_host, "STATUS_S", 1.5)
+    monkeypatch.setattr(local_quorum, "STATUS_S", 1.5)
     with stopped(ring_quorum, 1, 2):
         assert list(ring_quorum.statuses()) == [3]
     assert list(ring_quorum.statuses()) == [1, 2, 3]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import verify
+from kraftfast.bench import same_logs
 from kraftfast.errors import Closed, InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.testing import QuorumUnderTest, batch
 from kraftfast.testing import quorum as quorum  # the fixture, instead of that of conftest.py
@@ -35,7 +35,7 @@ def test_the_leader_is_killed(quorum: QuorumUnderTest, monkeypatch: pytest.Monke
     values = [record.value for record in quorum.consumer(first).read(2)]
     assert values == [b"before", b"after"] and last > first
     assert quorum.verify() > 0
-    monkeypatch.setattr(verify, "compare_replicas", lambda *_: (0, "replicas 1 and 2 differ"))
+    monkeypatch.setattr(same_logs, "compare_replicas", lambda *_: (0, "replicas 1 and 2 differ"))
     with pytest.raises(VerificationFailed, match="replicas 1 and 2 differ"):
         quorum.verify()
     monkeypatch.undo()

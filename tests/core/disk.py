@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
 from kraftfast.types import (
@@ -145,6 +145,9 @@ class Message:
     records: tuple[Record, ...] = ()
     base_offset: int = -1  # of the first record, as a batch says it
     snapshot: tuple[KRaftVersion | KRaftVoters, ...] = ()  # what its slices will amount to
+
+    def resume(self) -> None:
+        """Later answers of the same peer wait in the world."""
 
 
 class Origin(NamedTuple):

@@ -1,22 +1,27 @@
-"""One process of a test: a replica, its disk, and whoever carries the core's effects out."""
+"""One process of a test: a replica, and what its executor acts on: values, in place of a log,
+links and clients.
+
+What becomes of an effect says ``kraftfast/node/executor.py``, as in production.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.membership.voter_history import VoterHistory
-from kraftfast.core.messages import FetchRequest
+from kraftfast.core.messages import FetchRequest, Request, Response
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
+from kraftfast.node.executor import Executor
 from kraftfast.types import ElectionState, KRaftVersion, KRaftVoters, LeaderChange, OffsetAndEpoch
 from tests.core.disk import (
     GONE,
     RECORD_BYTES,
     Disk,
     Message,
+    Origin,
     Record,
     controls_of,
     filed_from,
@@ -26,14 +31,43 @@ from tests.core.disk import (
 if TYPE_CHECKING:
     from tests.core.world import World
 
-OF_NO_CONSEQUENCE = fx.LeaderMoved, fx.VotersChanged, fx.Warn, fx.Stopped
-"""In this world a host is found by its id, and no test looks at what these effects say."""
+BETWEEN_STEPS = (
+    "stalled", "stalled_ms", "control", "persisted_epoch", "flush_wanted", "stopped",
+)  # fmt: skip
+"""What an executor remembers, in a copy of a host."""
 
 
-class Host:
-    """One process: a replica, its disk, and what the loop around it would hold."""
+class Wire:
+    """A link to a peer: what it takes is under way in the world."""
+
+    def __init__(self, host: Host, peer_id: int) -> None:
+        self.host, self.peer_id = host, peer_id
+
+    def send_request(self, correlation: int, request: Request) -> bool:
+        host = self.host
+        if isinstance(request, FetchRequest) and not request.in_memory:
+            assert request.fetch_offset <= host.disk.flushed, "I11"
+        host.world.send(Message(host.id, self.peer_id, correlation, request, True))
+        return True
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def publish(self) -> None:
+        """It is under way."""
+
+    def close(self) -> None:
+        """It stands as long as the world."""
+
+
+class Host(Executor):
+    """One process: a replica, its disk, and what the loop around it would hold.
+
+    In this world a host is found by its id, and no test looks at what is reported to operators.
+    """
 
     def __init__(self, world: World, id: int) -> None:
+        super().__init__()
         self.world = world
         self.id = id
         self.disk = Disk()
@@ -42,14 +76,12 @@ class Host:
         self.flushing: tuple[int, int] | None = None  # end and truncations when it began
         self.reject_next = False
         self.no_room = False  # the log has no room
-        self.stalled: fx.WriteFetched | None = None
-        self.control: fx.AppendControl | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.probing: fx.Probe | None = None  # the latest
         self.fetched_bytes = 0  # of the snapshot on its way here
         self.fetched_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
         self.slices_held = 0  # AnswerSnapshots that have not left yet
-        self.told: list[ev.Event] = []  # what effects led to, on its way to the core
+        self.title = ""  # of the next step, where a test says more than its event does
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
@@ -66,6 +98,8 @@ class Host:
         self.disk.truncations = 0
         self.no_room = False
         self.stalled = self.control = None
+        self.flush_wanted = self.stopped = False
+        self.persisted_epoch = self.disk.quorum_state.epoch if self.disk.quorum_state else 0
         self.slices_held = 0
         self.replica = world.replica_class(
             world.config_of(self.id),
@@ -83,48 +117,66 @@ class Host:
             snapshots=tuple(self.disk.snapshots),
             **{"floor_offset": self.disk.floor, **options},
         )
-        self.run("start", lambda replica: replica.start(world.now_of(self.id)))
+        self.begin_with(self.looked_at("start", self.replica.start(world.now_of(self.id))))
 
     def crash(self, keep: int | None = 0) -> None:
         """The process dies; ``keep`` unflushed records survive, all of them if None."""
         self.replica = None
         self.flushing = None
-        self.told.clear()
+        self._events.clear()
+        self.lost = False
         if keep is not None:
             self.disk.lose_power(keep)
         self.world.forget(self.id)
 
-    def step(self, event: ev.Event, text: str | None = None) -> None:
-        if self.replica is None:
-            return
-        now_ms = self.world.now_of(self.id)
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: what this holds, and what the executor remembers."""
+        return {**vars(self), **{name: getattr(self, name) for name in BETWEEN_STEPS}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Executor.__init__(self)
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    # --- the core ---
+
+    def now_ms(self) -> int:
+        return self.world.now_of(self.id)
+
+    def step(self, event: ev.Event, title: str = "") -> None:
+        """Let an event happen; a host that is down notices none."""
+        if self.replica is not None:
+            self.title = title
+            super().step(event)
+
+    def run_events(self) -> None:
+        """Handle what was queued; then what the core wants flushed at once is."""
+        super().run_events()
+        if not self._running:
+            self.flush_inline()
+
+    def _decide(self, event: ev.Event) -> list[fx.Effect]:
+        assert self.replica is not None
+        now_ms = self.now_ms()
         if isinstance(event, ev.Tick):
             self.ticks = (now_ms, self.ticks[1] + 1 if self.ticks[0] == now_ms else 1)
             assert self.ticks[1] < 100, f"L7: replica {self.id} is busy for ever"
-        self.run(text or self.world.describe_event(event), lambda r: r.step(event, now_ms))
+        title, self.title = self.title or self.world.describe_event(event), ""
+        return self.looked_at(title, self.replica.step(event, now_ms))
 
-    def run(self, text: str, call: Callable[[Replica], list[fx.Effect]]) -> None:
-        """One step, everything it wants done, and what follows from that."""
+    def looked_at(self, title: str, effects: list[fx.Effect]) -> list[fx.Effect]:
+        """Check and note one step of the core, before anything that it wants is done."""
         assert self.replica is not None
-        effects = call(self.replica)
         self.replica.check_invariants()
         self.check_history()
-        self.world.log_step(self.id, text, effects)
-        for effect in effects:
-            self.execute(effect)
+        self.world.log_step(self.id, title, effects)
+        return effects
+
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
+        super()._carry_out(effects)
         if self.world.keeps_floors and self.replica is not None:
             known = min(self.replica.uncuttable_offset, self.disk.flushed)
             self.disk.floor = max(self.disk.floor, known)
-        self.go_on()
-
-    def tell(self, event: ev.Event) -> None:
-        """Have the core told behind what is handled now, as ``Node`` does."""
-        self.told.append(event)
-
-    def go_on(self) -> None:
-        """Tell the core what effects led to."""
-        while self.told:
-            self.step(self.told.pop(0))
 
     def check_history(self) -> None:
         """I16: the voter sets are those of snapshot and log, up to what the core knows of."""
@@ -134,39 +186,20 @@ class Host:
         if self.replica.log_start_offset == self.disk.start:  # else DeleteBefore is on its way
             assert filed_from(self.replica.history, self.disk.start) == replayed, "I16"
 
-    # --- effects ---
+    # --- messages ---
 
-    def execute(self, effect: fx.Effect) -> None:
-        if not isinstance(effect, OF_NO_CONSEQUENCE):
-            getattr(self, f"do_{type(effect).__name__}")(effect)
-
-    def holds(self, after: Any) -> None:
-        """Whoever carries an effect out asserts the durability it names."""
-        if isinstance(after, fx.Persisted):
-            assert self.disk.quorum_state is not None
-            assert self.disk.quorum_state.epoch >= after.epoch, "I10"
-        elif isinstance(after, fx.FlushedTo):
-            assert self.disk.flushed >= after.end_offset, "D3"
-
-    def do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
+    def write_quorum_state(self, effect: fx.PersistQuorumState) -> None:
         self.disk.quorum_state = ElectionState(
             effect.epoch, effect.leader_id, effect.voted, effect.superseded, effect.was_voter
         )
 
-    def do_Send(self, effect: fx.Send) -> None:
-        self.holds(effect.after)
-        if isinstance(effect.request, FetchRequest) and not effect.request.in_memory:
-            assert effect.request.fetch_offset <= self.disk.flushed, "I11"
-        self.world.send(Message(self.id, effect.peer_id, effect.correlation, effect.request, True))
+    def link_for(self, effect: fx.Send) -> Wire:
+        return Wire(self, effect.peer_id)
 
-    def do_Reply(self, effect: fx.Reply) -> None:
-        self.holds(effect.after)
-        origin = effect.source
-        self.world.send(
-            Message(self.id, origin.peer_id, origin.correlation, effect.response, False)
-        )
+    def reply_to(self, source: Origin, response: Response) -> None:
+        self.world.send(Message(self.id, source.peer_id, source.correlation, response, False))
 
-    def do_AnswerFetch(self, effect: fx.AnswerFetch) -> None:
+    def answer_fetch(self, effect: fx.AnswerFetch) -> None:
         origin = effect.source
         records: tuple[Record, ...] = ()
         if effect.read_offset >= 0:
@@ -183,8 +216,7 @@ class Host:
                 records = ()
             if effect.response.stream:
                 end = effect.read_offset + len(records)
-                told = ev.StreamAnswered(origin.peer_id, effect.response.stream, end)
-                self.tell(told)
+                self.queue(ev.StreamAnswered(origin.peer_id, effect.response.stream, end))
                 if not records:
                     return
         response = effect.response
@@ -196,22 +228,63 @@ class Host:
             )
         )
 
-    def do_DrainAppends(self, effect: fx.DrainAppends) -> None:
+    def answer_read_barrier(self, effect: fx.AnswerReadBarrier) -> None:
+        if effect.error == ErrorCode.NONE:
+            self.world.barrier_passed(effect.source, effect.offset)
+
+    def read_barrier(self, timeout_ms: int = 2000) -> None:
+        """A reader here asks for what is committed by now, anywhere."""
+        barrier = (self.id, len(self.world.log_of_all))
+        self.step(ev.ReadBarrierRequested(barrier, timeout_ms))
+
+    def probe(self, effect: fx.Probe) -> None:
+        self.probing = effect
+        if self.world.answers_probes:
+            there = self.world.hosts[effect.voter_id].running
+            error = ErrorCode.NONE if there else ErrorCode.NETWORK_EXCEPTION
+            self.queue(ev.Probed(effect.probe, error, *((0, 1) if there else ())))
+
+    # --- producers, and what is reported ---
+
+    def _drain(self, effect: fx.DrainAppends) -> None:
+        super()._drain(effect)
+        if self.queued:
+            self.queue(ev.AppendsQueued())
+
+    def take_appends(self, effect: fx.DrainAppends) -> int:
         count = min(self.queued, max(1, effect.max_bytes // RECORD_BYTES))
         self.queued -= count
         for _ in range(count):
             self.disk.records.append(Record(effect.epoch, self.world.new_value(self.id)))
-        self.tell(ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES))
-        if self.queued:
-            self.tell(ev.AppendsQueued())
+        return count * RECORD_BYTES
 
-    def do_RefuseAppends(self, effect: fx.RefuseAppends) -> None:
+    def refuse_appends(self, effect: fx.RefuseAppends) -> None:
         self.queued = 0
 
-    def do_AppendControl(self, effect: fx.AppendControl) -> None:
+    def advance_high_watermark(self, effect: fx.AdvanceHighWatermark) -> None:
+        assert effect.offset > self.applied, "I6"
+        self.world.committed(self, max(self.applied, 0), effect.offset)
+        self.applied = effect.offset
+
+    def acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
+        self.world.on_all(self, effect.offset)
+
+    def _of_no_consequence(self, effect: fx.Effect) -> None:
+        pass
+
+    role_changed = voters_changed = leader_moved = warn = _of_no_consequence
+
+    # --- the log ---
+
+    def end_offset(self) -> int:
+        return len(self.disk.records)
+
+    def flushed_end_offset(self) -> int:
+        return self.disk.flushed
+
+    def append_control(self, effect: fx.AppendControl) -> ev.Appended | None:
         if self.no_room:
-            self.control = effect
-            return
+            return None
         began = len(self.disk.records)
         batch = self.world.new_batch() if len(effect.records) > 1 else 0
         for record in effect.records:
@@ -222,20 +295,12 @@ class Host:
             else:
                 value = self.world.new_value(self.id)
                 self.disk.records.append(Record(effect.epoch, value, record, batch))
-        self.tell(
-            ev.Appended(
-                effect.epoch,
-                len(self.disk.records),
-                len(effect.records) * RECORD_BYTES,
-                controls_of(self.disk.records, began),
-            )
-        )
+        size, controls = len(effect.records) * RECORD_BYTES, controls_of(self.disk.records, began)
+        return ev.Appended(effect.epoch, len(self.disk.records), size, controls)
 
-    def do_WriteFetched(self, effect: fx.WriteFetched) -> None:
-        assert effect.offset == len(self.disk.records)
+    def copy_fetched(self, effect: fx.WriteFetched) -> ev.FetchedWritten | None:
         if self.no_room:
-            self.stalled = effect
-            return
+            return None
         records = effect.payload.records
         # D20: contiguity
         rejected = self.reject_next or effect.payload.base_offset != effect.offset
@@ -255,28 +320,50 @@ class Host:
                 last_epoch = record.epoch
             self.disk.records.append(record)
             written += 1
-        self.tell(
-            ev.FetchedWritten(
-                len(self.disk.records),
-                written * RECORD_BYTES,
-                tuple(epochs),
-                rejected,
-                controls_of(self.disk.records, began),
-            )
-        )
+        end, controls = len(self.disk.records), controls_of(self.disk.records, began)
+        return ev.FetchedWritten(end, written * RECORD_BYTES, tuple(epochs), rejected, controls)
 
     def room_again(self) -> None:
         """The log has room: what waited for it is written."""
         self.no_room = False
-        effect, self.stalled = self.stalled, None
-        control, self.control = self.control, None
-        if effect is not None:
-            self.do_WriteFetched(effect)
-        if control is not None:
-            self.do_AppendControl(control)
-        self.go_on()
+        self.go_on_with_waiting()
 
-    def do_AnswerSlice(self, effect: fx.AnswerSlice) -> None:
+    def truncate_log(self, end_offset: int) -> int:
+        disk = self.disk
+        assert end_offset >= max(self.applied, disk.start), "I7"
+        assert not splits_batch(disk.records, end_offset)
+        del disk.records[end_offset:]
+        disk.flushed = min(disk.flushed, end_offset)
+        disk.truncations += 1
+        return disk.truncations
+
+    def begin_flush(self) -> None:
+        assert self.flushing is None, "one flush at a time"
+        self.flushing = (len(self.disk.records), self.disk.truncations)
+
+    def run_flush(self) -> None:
+        if self.world.disk_held(self.id):
+            self.begin_flush()
+            return
+        self.disk.flushed = len(self.disk.records)
+        self.queue(ev.Flushed(self.disk.flushed, self.disk.truncations))
+
+    def wait_for_flush(self) -> None:
+        """Let it end after the cut, which the core must bear (D2)."""
+
+    def finish_flush(self) -> None:
+        """The flush under way completes: what was cut and written anew meanwhile is not in it."""
+        if self.flushing is None:
+            return
+        end_offset, truncations = self.flushing
+        self.flushing = None
+        if truncations == self.disk.truncations:
+            self.disk.flushed = max(self.disk.flushed, end_offset)
+        self.step(ev.Flushed(end_offset, truncations))
+
+    # --- snapshots ---
+
+    def answer_slice(self, effect: fx.AnswerSlice) -> None:
         response = effect.response
         response.size = self.world.snapshot_bytes(effect.snapshot_id)
         response.records_bytes = min(effect.max_bytes, response.size - effect.position)
@@ -296,31 +383,32 @@ class Host:
         if self.id in self.world.held_slices:
             self.slices_held += 1
         else:
-            self.tell(ev.SliceAnswered())
+            self.queue(ev.SliceAnswered())
 
-    def do_WriteSlice(self, effect: fx.WriteSlice) -> None:
+    def write_slice(self, effect: fx.WriteSlice) -> None:
         assert effect.position == (self.fetched_bytes if effect.position else 0)
         rejected, self.reject_next = self.reject_next, False
         self.fetched_bytes = effect.position + effect.payload.body.records_bytes
         self.fetched_content = effect.payload.snapshot
-        self.tell(ev.SliceWritten(effect.snapshot_id, self.fetched_bytes, rejected))
+        self.queue(ev.SliceWritten(effect.snapshot_id, self.fetched_bytes, rejected))
 
-    def do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> None:
+    def install_snapshot(self, effect: fx.InstallSnapshot) -> None:
         snapshot_id = effect.snapshot_id
         assert self.fetched_bytes == self.world.snapshot_bytes(snapshot_id)
         rejected, self.reject_next = self.reject_next, False
         if rejected:
-            self.tell(ev.SnapshotInstalled(snapshot_id, VoterHistory(), True))
+            self.queue(ev.SnapshotInstalled(snapshot_id, VoterHistory(), True))
             return
         assert snapshot_id.offset >= self.applied, "I7"
         disk = self.disk
         disk.records = [GONE] * snapshot_id.offset
         disk.start = disk.flushed = snapshot_id.offset
         disk.snapshots = {snapshot_id: self.fetched_content}
-        disk.truncations = effect.truncations
-        self.tell(ev.SnapshotInstalled(snapshot_id, disk.history()))
+        disk.truncations += 1
+        assert disk.truncations == effect.truncations, "D2: the core counts along"
+        self.queue(ev.SnapshotInstalled(snapshot_id, disk.history()))
 
-    def do_DeleteBefore(self, effect: fx.DeleteBefore) -> None:
+    def delete_before(self, effect: fx.DeleteBefore) -> None:
         disk = self.disk
         assert any(each.offset == effect.offset for each in disk.snapshots), "I15"
         disk.snapshots = {i: c for i, c in disk.snapshots.items() if i.offset >= effect.offset}
@@ -353,56 +441,3 @@ class Host:
         self.world.snapshot_made(snapshot_id, tuple(content))
         self.disk.snapshots[snapshot_id] = tuple(content)
         self.step(ev.SnapshotCreated(snapshot_id))
-
-    def do_Truncate(self, effect: fx.Truncate) -> None:
-        assert effect.end_offset >= max(self.applied, self.disk.start), "I7"
-        assert not splits_batch(self.disk.records, effect.end_offset)
-        del self.disk.records[effect.end_offset :]
-        self.disk.flushed = min(self.disk.flushed, effect.end_offset)
-        self.disk.truncations = effect.truncations
-
-    def do_Flush(self, effect: fx.Flush) -> None:
-        assert self.flushing is None, "one flush at a time"
-        began = (len(self.disk.records), self.disk.truncations)
-        if effect.inline and not self.world.disk_held(self.id):
-            self.disk.flushed = began[0]
-            self.tell(ev.Flushed(*began))
-        else:
-            self.flushing = began
-
-    def finish_flush(self) -> None:
-        """The flush under way completes: what was cut and written anew meanwhile is not in it."""
-        if self.flushing is None:
-            return
-        end_offset, truncations = self.flushing
-        self.flushing = None
-        if truncations == self.disk.truncations:
-            self.disk.flushed = max(self.disk.flushed, end_offset)
-        self.step(ev.Flushed(end_offset, truncations))
-
-    def do_AdvanceHighWatermark(self, effect: fx.AdvanceHighWatermark) -> None:
-        assert effect.offset > self.applied, "I6"
-        self.world.committed(self, max(self.applied, 0), effect.offset)
-        self.applied = effect.offset
-
-    def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll) -> None:
-        self.world.on_all(self, effect.offset)
-
-    def do_RoleChanged(self, effect: fx.RoleChanged) -> None:
-        self.stalled = self.control = None
-
-    def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
-        if effect.error == ErrorCode.NONE:
-            self.world.barrier_passed(effect.source, effect.offset)
-
-    def read_barrier(self, timeout_ms: int = 2000) -> None:
-        """A reader here asks for what is committed by now, anywhere."""
-        barrier = (self.id, len(self.world.log_of_all))
-        self.step(ev.ReadBarrierRequested(barrier, timeout_ms))
-
-    def do_Probe(self, effect: fx.Probe) -> None:
-        self.probing = effect
-        if self.world.answers_probes:
-            there = self.world.hosts[effect.voter_id].running
-            error = ErrorCode.NONE if there else ErrorCode.NETWORK_EXCEPTION
-            self.tell(ev.Probed(effect.probe, error, *((0, 1) if there else ())))

@@ -27,7 +27,7 @@ CONDITIONS = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 19, 21, 23}
 
 
 def copy_sources(root: Path) -> None:
-    """The sources that a core needs, interpreted but for what exists compiled only."""
+    """The core and its executor, interpreted but for what exists compiled only."""
     core = root / "kraftfast" / "core"
     (root / "kraftfast").mkdir(parents=True)
     for pattern in ("*.py", "_cyutility.*.so"):
@@ -43,6 +43,9 @@ def copy_sources(root: Path) -> None:
         copy = core / path.relative_to(own)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
+    (root / "kraftfast" / "node").mkdir()
+    for name in ("__init__.py", "executor.py"):
+        shutil.copy(ROOT / "kraftfast" / "node" / name, root / "kraftfast" / "node")
     shutil.copytree(
         ROOT / "tests" / "core",
         root / "tests" / "core",

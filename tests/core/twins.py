@@ -12,15 +12,19 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-CORE = Path(__file__).parents[2] / "kraftfast" / "core"
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "kraftfast" / "core"
+EXECUTOR = "kraftfast.node.executor"
+"""Goes by the classes of the core's effects, so that it needs those that are interpreted."""
 
 
 class Interpreted(MetaPathFinder):
-    """Finds the modules of the core by their ``.py``, whatever is compiled beside it."""
+    """Finds the core and its executor by their ``.py``, whatever is compiled beside it."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        source = CORE.parents[1].joinpath(*fullname.split(".")).with_suffix(".py")
-        if not fullname.startswith("kraftfast.core.") or not source.exists():
+        source = ROOT.joinpath(*fullname.split(".")).with_suffix(".py")
+        ours = fullname == EXECUTOR or fullname.startswith("kraftfast.core.")
+        if not ours or not source.exists():
             return None
         return spec_from_file_location(fullname, source)
 
@@ -28,7 +32,7 @@ class Interpreted(MetaPathFinder):
 @contextmanager
 def interpreted(*names: str) -> Iterator[list[ModuleType]]:
     """Modules of ``tests.core`` over an interpreted core; everything is put back afterwards."""
-    packages = ("kraftfast.core", "tests.core")
+    packages = ("kraftfast.core", EXECUTOR, "tests.core")
 
     def is_ours(name: str) -> bool:
         return name in packages or name.startswith(tuple(f"{each}." for each in packages))

@@ -19,7 +19,7 @@ import pytest
 from kraftfast.bench.spy import find as find_spy
 from kraftfast.cli.root import COMMANDS, cli
 from kraftfast.errors import HostUnsupported
-from kraftfast.spark.sessions.session import why_not
+from kraftfast.spark.sessions.local_session import why_not
 from tests.ahead import in_threads
 from tests.cli.kit import ROOT, environment
 from tests.docs.pages import BLOCK, PAGES, README, Example, blocks

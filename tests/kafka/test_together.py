@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 
 import kraftfast
-from kraftfast.client.local import ask
+from kraftfast.client.local_socket import ask
 from kraftfast.errors import KraftfastError, RecordsRefused
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.types import uuid_text

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.events import LAYOUT, NAMES
+from kraftfast.bench.event_collector import LAYOUT, NAMES
 from kraftfast.errors import PeerGone
-from kraftfast.link.events import FILE_BYTES, HEAD_BYTES, KINDS, Events, EventsView
 from kraftfast.link.stats import ROLES, Stats
+from kraftfast.link.timed_events import FILE_BYTES, HEAD_BYTES, KINDS, Events, EventsView
 
 CAPACITY = (FILE_BYTES - HEAD_BYTES) // 32
 

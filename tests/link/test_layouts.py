@@ -21,7 +21,7 @@ SOURCES = (
     "cext/events.h",
     "cext/histogram.h",
     "kraftfast/ring/layout.pxd",
-    "kraftfast/link/events.pxd",
+    "kraftfast/link/timed_events.pxd",
     "kraftfast/link/stats.pxd",
 )
 """Where the layouts are that two processes of one host share."""

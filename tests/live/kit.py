@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 
 from kraftfast.link.stats import NOTED, STAGES, WORDS, bucket_tops
-from kraftfast.live.facts import Place, Process
-from kraftfast.live.pages import Sample, Stage
+from kraftfast.live.facts import LogPlace, ReplicaProcess
+from kraftfast.live.pages import Sample, StageFigures
 
 TIMEOUT_S = 60
 SMALL: dict[str, Any] = {"segment_bytes": 32 << 20, "stride_bytes": 8 << 20}
 TOPS_NS = np.array(bucket_tops(), np.float64)
 
 
-def stage(times_ns: list[int]) -> Stage:
+def stage(times_ns: list[int]) -> StageFigures:
     """The histogram of a stage that took these times."""
     buckets = np.zeros(len(TOPS_NS), np.uint64)
     for each in times_ns:
         last = len(TOPS_NS) - 1
         buckets[min(int(np.searchsorted(TOPS_NS, each)), last)] += np.uint64(1)
-    return Stage(sum(times_ns), buckets.tobytes())
+    return StageFigures(sum(times_ns), buckets.tobytes())
 
 
 def sample(id: int = 1, times_ns: tuple[int, ...] = (), **changed: Any) -> Sample:
@@ -47,8 +47,8 @@ def sample(id: int = 1, times_ns: tuple[int, ...] = (), **changed: Any) -> Sampl
         words=words,
         noted=noted,
         stages={name: stage(list(times_ns)) for name in STAGES},
-        process=Process(1.5, 1e9, 4096, 3, 7, 8, 9),
-        place=Place(1000, 2, 3000, 4000),
+        process=ReplicaProcess(1.5, 1e9, 4096, 3, 7, 8, 9),
+        place=LogPlace(1000, 2, 3000, 4000),
     )
     return dataclasses.replace(made, **changed)
 

@@ -18,8 +18,8 @@ pytest.importorskip("prometheus_client")
 
 from kraftfast.cli.options import listen_address
 from kraftfast.errors import CannotListen, InvalidOption
-from kraftfast.live import beside
-from kraftfast.live.beside import MetricsProcess
+from kraftfast.live import metrics_process
+from kraftfast.live.metrics_process import MetricsProcess
 from kraftfast.node.event_log import EventLog
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import address_from_text
@@ -52,7 +52,7 @@ def test_it_serves_until_it_is_closed(quorum: LocalQuorum) -> None:
 def test_one_that_ends_is_started_again(
     quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "AGAIN_S", 0.01)
+    monkeypatch.setattr(metrics_process, "AGAIN_S", 0.01)
     told: list[Any] = []
     with MetricsProcess(quorum.path, ("127.0.0.1", 0), EventLog(1, told.append).tell) as metrics:
         metrics.start()
@@ -66,7 +66,7 @@ def test_one_that_ends_is_started_again(
 def test_one_that_is_started_again_during_a_close_ends_too(
     quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "AGAIN_S", 0.01)
+    monkeypatch.setattr(metrics_process, "AGAIN_S", 0.01)
     metrics = MetricsProcess(quorum.path, ("127.0.0.1", 0), EventLog(1, lambda _: None).tell)
     metrics.start()
     launch, again = metrics._launch, list[Any]()
@@ -120,7 +120,7 @@ def test_without_the_library_it_says_what_to_install(
 def test_it_ends_with_a_starter_that_is_killed(quorum: LocalQuorum) -> None:
     text = (
         "import sys, time\n"
-        "from kraftfast.live.beside import MetricsProcess\n"
+        "from kraftfast.live.metrics_process import MetricsProcess\n"
         f"metrics = MetricsProcess({quorum.path!r}, ('127.0.0.1', 0), lambda *_, **__: None)\n"
         "metrics.start()\n"
         "print(metrics._process.pid, flush=True)\n"

@@ -25,8 +25,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from kraftfast.cli.serve import run as run_serve
 from kraftfast.cli.start import run as run_start
 from kraftfast.live import otlp
-from kraftfast.live.beside import MetricsProcess
 from kraftfast.live.families import families
+from kraftfast.live.metrics_process import MetricsProcess
 from kraftfast.live.otlp import Pusher, endpoint, interval_ms
 from kraftfast.node.event_log import Entry, EventLog, line
 from kraftfast.quorum import LocalQuorum

@@ -23,8 +23,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraftfast.link.stats import ROLES, STAGES, TROUBLES
-from kraftfast.live.beside import MetricsProcess
 from kraftfast.live.families import registry
+from kraftfast.live.metrics_process import MetricsProcess
 from kraftfast.live.pages import Pages
 from kraftfast.quorum import LocalQuorum
 from tests.cli.kit import ROOT

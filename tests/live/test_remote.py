@@ -6,9 +6,9 @@ import pytest
 
 from kraftfast.client.admin.quorum_info import QuorumInfo, ReplicaState
 from kraftfast.errors import NoQuorum
-from kraftfast.live import remote
+from kraftfast.live import remote_status
 from kraftfast.live.readiness import why_not_ready
-from kraftfast.live.remote import RemotePages, samples_of
+from kraftfast.live.remote_status import RemotePages, samples_of
 from kraftfast.types import ZERO_UUID
 from tests.live.kit import wait_until
 
@@ -44,7 +44,7 @@ def test_each_replica_by_its_id() -> None:
 def test_a_quorum_that_does_not_answer_is_down_until_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "ASK_S", 0.01)
+    monkeypatch.setattr(remote_status, "ASK_S", 0.01)
     answers = True
 
     def describe(_timeout: float) -> QuorumInfo:

@@ -18,7 +18,7 @@ from pathlib import Path
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import TMP_SUFFIX, Disk, StoredFile
 from kraftfast.log.segment_file import SegmentFile
-from kraftfast.sim.machines.names import Unmoved
+from kraftfast.sim.machines.file_names import Unmoved
 
 PAGE, SECTOR = 4096, 512
 Pages = dict[int, bytes]

@@ -15,7 +15,7 @@ from kraftfast.errors import DiskFull
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Recovered, Settings, open_log
+from kraftfast.log.recovery import LogSettings, Recovered, open_log
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import (
     LogOptions,
@@ -149,7 +149,7 @@ class Home:
             self.recovered = open_log(
                 self.disk,
                 self.directory,
-                Settings(**{**SMALL, **settings}),
+                LogSettings(**{**SMALL, **settings}),
                 preparer or SteadyPreparer(),
             )
         except BaseException:

@@ -23,8 +23,8 @@ from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.node.flusher import Flusher
 from kraftfast.record.control import SnapshotFooter, control_batch
-from kraftfast.sim.machines.disk import SimDisk
 from kraftfast.sim.machines.paged_file import append_batch, copy_reference
+from kraftfast.sim.machines.sim_disk import SimDisk
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, content, fill
 

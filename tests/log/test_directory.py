@@ -21,6 +21,7 @@ from kraftfast.errors import (
     StorageError,
 )
 from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.committed_floor import write_floor
 from kraftfast.log.small_files.directory import (
     META,
     OPTIONS,
@@ -30,7 +31,6 @@ from kraftfast.log.small_files.directory import (
     random_uuid,
     read_options,
 )
-from kraftfast.log.small_files.floor import write_floor
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, uuid_text
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import META as MINE

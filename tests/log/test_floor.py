@@ -11,8 +11,14 @@ import pytest
 
 from kraftfast.errors import CorruptLog, DiskFull
 from kraftfast.log.disk import Disk
-from kraftfast.log.small_files.floor import FLOOR, NOTHING, check_floor, read_floor, write_floor
-from kraftfast.node.storage.floor import PERIOD_MS, CommittedFloor
+from kraftfast.log.small_files.committed_floor import (
+    FLOOR,
+    NOTHING,
+    check_floor,
+    read_floor,
+    write_floor,
+)
+from kraftfast.node.storage.floor_keeper import PERIOD_MS, CommittedFloor
 from kraftfast.types import OffsetAndEpoch
 
 

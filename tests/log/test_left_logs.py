@@ -13,7 +13,7 @@ from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.reading.held_segment import HeldSegment
-from kraftfast.log.recovery import Settings
+from kraftfast.log.recovery import LogSettings
 from kraftfast.log.small_files import epoch_checkpoint, marks
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
@@ -93,13 +93,13 @@ def test_segments_of_another_size(home: Home) -> None:
     assert content(home.open()) == b"".join(stored)
     home.close()
     with pytest.raises(InvalidOption):
-        Settings(segment_bytes=4095)
+        LogSettings(segment_bytes=4095)
     with pytest.raises(InvalidOption, match=f"4096 to {limits.SEGMENT_BYTES_MAX} bytes"):
-        Settings(segment_bytes=2**31 - 1)
+        LogSettings(segment_bytes=2**31 - 1)
     with pytest.raises(InvalidOption):
-        Settings(segment_bytes=2**31)
+        LogSettings(segment_bytes=2**31)
     with pytest.raises(InvalidOption):
-        Settings(how="hastily")
+        LogSettings(how="hastily")
 
 
 # --- Kafka after us ---

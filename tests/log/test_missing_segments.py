@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.reading.verify import verify
-from kraftfast.log.small_files.floor import write_floor
+from kraftfast.log.small_files.committed_floor import write_floor
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import KIB, Home, batch_of_size, content, fill
 

@@ -11,7 +11,7 @@ import pytest
 
 from kraftfast.errors import DirectoryInUse, DirectoryMoved, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
-from kraftfast.log.small_files.floor import read_floor, write_floor
+from kraftfast.log.small_files.committed_floor import read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import KIB, Home, append, batch_of_size, content, fill
 

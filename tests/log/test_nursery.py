@@ -21,7 +21,7 @@ from kraftfast.log.nursery import (
     RETRY_MS,
     Nursery,
 )
-from kraftfast.log.recovery import Settings
+from kraftfast.log.recovery import LogSettings
 from kraftfast.log.segment import Segment, is_prepared
 from kraftfast.log.snapshots.log_start import delete_before
 from kraftfast.log.spare import Spare, do_now
@@ -466,7 +466,7 @@ def test_the_thread_prepares_what_the_log_needs(tmp_path: Path) -> None:
 def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
     with preparer_thread() as preparer:
         disk = Disk()
-        settings = Settings(segment_bytes=256 << 20, prepare_bytes=256 << 20)
+        settings = LogSettings(segment_bytes=256 << 20, prepare_bytes=256 << 20)
         nursery = Nursery(disk, str(tmp_path), preparer, settings)
         file = disk.create_segment(str(tmp_path / "file"), (256 << 20) + PAGE)
         segment = Segment(file, 0, 256 << 20)

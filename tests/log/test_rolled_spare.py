@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kraftfast.log.disk import Disk
 from kraftfast.log.nursery import Nursery
-from kraftfast.log.recovery import Settings
+from kraftfast.log.recovery import LogSettings
 from kraftfast.log.segment import Segment
 from kraftfast.log.spare import Spare
 from tests.log.kit import PAGE, preparer_thread
@@ -19,7 +19,7 @@ def test_a_spare_that_became_a_segment_is_let_go_with_it(tmp_path: Path) -> None
     size = 64 << 20
     with preparer_thread() as preparer:
         disk = Disk()
-        settings = Settings(segment_bytes=size, prepare_bytes=size, stride_bytes=size)
+        settings = LogSettings(segment_bytes=size, prepare_bytes=size, stride_bytes=size)
         nursery = Nursery(disk, str(tmp_path), preparer, settings)
         active = Segment(disk.create_segment(str(tmp_path / "file"), size + PAGE), 0, size)
         active.note_reserved(size, size)

@@ -149,6 +149,7 @@ class Alone(World):
         self.facts: list[tuple[Any, ...]] = []
         self.dies = False
         self.asked: msg.Request | None = None  # what the step under way answers
+        self.listening: displaced.Heard | None = None  # to what is said in it
         self.looked: Counter[str] = Counter()  # how often each rule had something to look at
         self.host: Host
 
@@ -215,14 +216,18 @@ class Lone(Host):
         self.began = False  # the log that it has
         self.was_voter = False  # by a committed set, since the process started
 
-    def execute(self, effect: fx.Effect) -> None:
-        mark = of_effect(self, effect)
-        if mark is not None:
-            self.world.marks.add(mark)
-        stays_out(self, effect)
-        super().execute(effect)
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            mark = of_effect(self, effect)
+            if mark is not None:
+                self.world.marks.add(mark)
+            stays_out(self, effect)
+        super()._carry_out(effects)
+        listening, self.world.listening = self.world.listening, None
+        if listening is not None:
+            listening.taken()
 
-    def do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
+    def write_quorum_state(self, effect: fx.PersistQuorumState) -> None:
         if self.world.dies:
             raise Killed
         standing = self.disk.quorum_state
@@ -233,16 +238,15 @@ class Lone(Host):
                 assert effect.voted == standing.voted or effect.leader_id == self.id, "I9"
             if effect.epoch == standing.epoch and standing.leader_id == self.id:
                 assert effect.leader_id == self.id, "I13, D4: it forgets that it led this epoch"
-        super().do_PersistQuorumState(effect)
+        super().write_quorum_state(effect)
 
-    def step(self, event: ev.Event, text: str | None = None) -> None:
+    def _decide(self, event: ev.Event) -> list[fx.Effect]:
         self.world.asked = event.request if isinstance(event, ev.RequestReceived) else None
         promises.hears(self, self.world.asked)
-        heard = displaced.Heard(self, event)
-        super().step(event, text)
-        heard.taken()
+        self.world.listening = displaced.Heard(self, event)
+        return super()._decide(event)
 
-    def do_Reply(self, effect: fx.Reply) -> None:
+    def _reply(self, effect: fx.Reply) -> None:
         asked = self.world.asked
         if isinstance(asked, msg.VoteRequest) and isinstance(effect.response, msg.VoteResponse):
             if effect.response.vote_granted:
@@ -253,13 +257,13 @@ class Lone(Host):
                 promises.refuses(self, asked, effect.response)
         elif isinstance(asked, msg.BeginQuorumEpochRequest):
             displaced.hears_its_leader(self, asked, effect.response)
-        super().do_Reply(effect)
+        super()._reply(effect)
 
-    def do_AppendControl(self, effect: fx.AppendControl) -> None:
+    def append_control(self, effect: fx.AppendControl) -> ev.Appended | None:
         history = self.disk.history()
         before, stands = history.latest, history.last_offset
         promises.changes_voters(self, effect)
-        super().do_AppendControl(effect)
+        appended = super().append_control(effect)
         if self.replaced:  # else it could begin the very log that it had before
             name_leader(self, effect)
         for _, control in controls_of(self.disk.records[-1:], 0):
@@ -270,9 +274,10 @@ class Lone(Host):
                     self.world.facts.append(("removed", stands, control.voters))
                 promises.names_no_gone_disk(self, before.voters, control.voters)
                 keeps_the_target(self, before, control)
+        return appended
 
-    def do_AnswerFetch(self, effect: fx.AnswerFetch) -> None:
-        super().do_AnswerFetch(effect)
+    def answer_fetch(self, effect: fx.AnswerFetch) -> None:
+        super().answer_fetch(effect)
         displaced.says_what_is_committed(self, effect)
         answer = self.world.out[-1]
         if answer.target == OUTSIDE and answer.records:
@@ -281,15 +286,15 @@ class Lone(Host):
             self.world.looked["consumed"] += 1
             assert end <= self.replica.high_watermark, "I20: a consumer reads ahead"
 
-    def do_Truncate(self, effect: fx.Truncate) -> None:
+    def truncate_log(self, end_offset: int) -> int:
         self.world.looked["cut with a floor"] += self.disk.floor > 0
-        assert effect.end_offset >= self.disk.floor, "D23: what was committed is cut"
-        super().do_Truncate(effect)
+        assert end_offset >= self.disk.floor, "D23: what was committed is cut"
+        return super().truncate_log(end_offset)
 
-    def do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> None:
+    def install_snapshot(self, effect: fx.InstallSnapshot) -> None:
         self.world.looked["installed with a floor"] += self.disk.floor > 0
         assert effect.snapshot_id.offset >= self.disk.floor, "D23: what was committed is cut"
-        super().do_InstallSnapshot(effect)
+        super().install_snapshot(effect)
 
     def make_snapshot(self, offset: int) -> None:
         try:

@@ -182,7 +182,7 @@ def nobody_is_ever_elected() -> None:
 def nothing_is_ever_taken() -> None:
     from tests.model.alone import Lone
 
-    with in_place_of(Lone, "do_DrainAppends", nothing):
+    with in_place_of(Lone, "_drain", nothing):
         history(("live", None))
 
 

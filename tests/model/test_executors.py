@@ -1,7 +1,7 @@
-"""What carries effects out for scenarios and for the search does what a replica's node does.
+"""What the executor acts on in scenarios and in the search does what a replica's node does.
 
-``Host`` stands on values, which are copied and compared, ``Node`` on files and threads. Both get
-the same effects; the core must be told the same, in the same order, and the logs be the same.
+``Host`` has values, which are copied and compared, ``Node`` files and threads. Both get the same
+effects; the core must be told the same, in the same order, and the logs be the same.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kraftfast.log.small_files import quorum_state
 from kraftfast.log.snapshots.newest_snapshot import clip
 from kraftfast.log.snapshots.snapshot_files import snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
-from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.node import Node
+from kraftfast.node.node_config import NodeConfig, VoterConfig
 from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.node.storage.own_directory import state_path
 from kraftfast.node.tcp.session import SessionRequest
@@ -328,7 +328,7 @@ def test_a_copy_waits_for_room(both: Both, role_ends: bool) -> None:
         assert both.node.stalled is None
     both.host.room_again()
     if not role_ends:
-        both.node._go_on_copying(both.node.now_ms())
+        both.node.go_on_with_waiting()
     both.compare()
 
 

@@ -87,8 +87,7 @@ class Both:
         """As a follower."""
         answer, data, epoch_max = self.fetched()
         written = fx.WriteFetched(answer, epoch_max, len(self.records))
-        self.host.do_WriteFetched(written)
-        self.host.told.clear()
+        self.host.copy_fetched(written)
         self.log.copy(data, epoch_max)
         self.epoch = max(self.epoch, self.records[-1].epoch if self.records else 0)
 
@@ -96,13 +95,13 @@ class Both:
         ends = [e for e in range(len(self.records) + 1) if not splits_batch(self.records, e)]
         end = self.chance.choice(ends[-4:])
         self.log.truncate(end)
-        self.host.do_Truncate(fx.Truncate(end, self.host.disk.truncations + 1))
+        self.host.truncate_log(end)
 
     def begin_flush(self) -> None:
         if not self.begun:
             self.begun = True
             self.host.world.held_disks.add(1)
-            self.host.do_Flush(fx.Flush(len(self.records)))
+            self.host.begin_flush()
             self.log.begin_flush()
 
     def end_flush(self) -> None:

@@ -215,7 +215,7 @@ class Turns:
         host = self.host_of(before)
         host.world = world
         world.host, world.out, world.facts, world.dies = host, [], [], dies
-        world.marks = set()
+        world.marks, world.listening = set(), None
         CHANCE.chose = False
         world.hosts = {id: host}
         world.keeps_floors = id in self.setting.floors

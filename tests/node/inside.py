@@ -15,10 +15,10 @@ from kraftfast.link.ring_link import OwnDoorbell, RingLink, RingOffer
 from kraftfast.link.unix_socket import connect
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import read_meta
-from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.event_log import WARNING, Entry
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
+from kraftfast.node.node_config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.types import SOCKET_NAME, uuid_text
 from kraftfast.wire import frame

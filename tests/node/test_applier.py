@@ -17,7 +17,7 @@ from kraftfast.errors import CorruptLog, FlushFailed, StorageError
 from kraftfast.log.disk import storage_error
 from kraftfast.log.reading import held_segment
 from kraftfast.node.applier import Applier, embed
-from kraftfast.node.host import LocalHost
+from kraftfast.node.local_host import LocalHost
 from kraftfast.node.state_machine import StateMachine
 from tests.log.kit import Home, fill
 from tests.node.inside import Inside

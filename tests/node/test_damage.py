@@ -17,7 +17,7 @@ from kraftfast.node.fetch_records import records_for
 from kraftfast.node.giving_way import PAUSE_MS_MIN
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.tcp.partition_leader import MAX_TIMESTAMP, PartitionLeader
-from kraftfast.sim.clients.consumer import found
+from kraftfast.sim.clients.kafka_consumer import found
 from kraftfast.sim.faults.rotting import files_in
 from kraftfast.testing import simulated
 from kraftfast.testing.simulation import SimulatedQuorum

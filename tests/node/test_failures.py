@@ -91,7 +91,7 @@ def test_what_the_core_raises_is_the_replicas(replica: Inside) -> None:
     """The rest of its decision was not carried out: a session must not hide that."""
     with pytest.raises(Exception):  # noqa: B017 - whatever it is
         replica.node.step(object())
-    assert replica.node.failures.lost
+    assert replica.node.lost
     with pytest.raises(MalformedFrame):
         replica.node.failures.end(MalformedFrame("any"), "a session", lambda: None)
 
@@ -171,7 +171,7 @@ def test_what_taking_from_a_ring_raises_cuts_off_its_producer(replica: Inside) -
     first.failed(OverflowError("no such number"))
     replica.until(lambda: len(replica.node.ring_producers.producers) == 1)
     assert replica.node.ring_producers.producers == [second]
-    assert "OverflowError" in replica.lines[0] and not replica.node.failures.lost
+    assert "OverflowError" in replica.lines[0] and not replica.node.lost
     with pytest.raises(FlushFailed):
         second.failed(FlushFailed("no disk"))
     for each in links:

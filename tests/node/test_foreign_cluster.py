@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import ErrorCode
-from kraftfast.node.config import VoterConfig
+from kraftfast.node.node_config import VoterConfig
 from kraftfast.wire import frame
 from kraftfast.wire.messages import RESPONSES, ApiKey
 from kraftfast.wire.versions import api_versions_response

@@ -201,7 +201,7 @@ def test_whatever_a_request_says(
             return
         assert len(answers) == 2, "hung up on what decodes"
         check_answer(replica, api_key, version, answers[0])
-    assert not replica.node.failures.lost
+    assert not replica.node.lost
 
 
 @pytest.mark.parametrize("voters", [1, 3], ids=["leader", "no leader"])
@@ -220,7 +220,7 @@ def test_whatever_bytes_a_request_has(replicas: Replicas, voters: int, data: Any
         for answer in replica.answers(sock, bytes(asked) + LAST, 78):
             assert len(answer) <= ANSWER_BYTES_MAX
     only_refusals(replica)
-    assert not replica.node.failures.lost
+    assert not replica.node.lost
 
 
 @pytest.mark.parametrize("version", range(3, 14))

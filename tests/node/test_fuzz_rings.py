@@ -53,7 +53,7 @@ def turns(replica: Inside, link: RingLink) -> None:
     link.close()
     replica.until(lambda: not replica.node.links and not replica.loop.door.producers)
     only_refusals(replica)
-    assert not replica.node.failures.lost
+    assert not replica.node.lost
 
 
 def number(data: Any, letter: str, near: tuple[int, ...]) -> int:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import TimedOut
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.processes import supervisor
-from kraftfast.node.processes.host import KernelHost
 from kraftfast.node.processes.launching import Launch, Launched, Sibling
 from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.supervisor_host import KernelSupervisorHost
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
 from tests.node.kit import TIMEOUT_S
@@ -43,7 +43,7 @@ def test_a_process_that_no_kill_ends_is_waited_for_no_longer_than_that(
     monkeypatch.setattr("kraftfast.node.processes.ending.KILLED_S_MAX", 0.05)
     found, told = Supervisor([NodeConfig(1, "one", [])]), list[str]()
     note = staticmethod(lambda event, *_, **_fields: told.append(event))
-    monkeypatch.setattr(KernelHost, "tell", note)
+    monkeypatch.setattr(KernelSupervisorHost, "tell", note)
     worker = found.workers[1]
     worker.sock, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     worker.process = Stuck(os.getpid())
@@ -62,7 +62,7 @@ def test_what_was_launched_and_no_kill_ends_is_waited_for_no_longer_than_that(
     """It imports from a disk that hangs. A supervisor that closed held its lock for ever."""
     monkeypatch.setattr("kraftfast.node.processes.ending.KILLED_S_MAX", 0.05)
 
-    class StuckHost(KernelHost):
+    class StuckHost(KernelSupervisorHost):
         def spawn(self, fds: list[int]) -> Stuck:
             return Stuck(os.getpid())
 
@@ -95,7 +95,7 @@ def test_one_that_does_not_start_in_time_is_told_as_that(monkeypatch: pytest.Mon
     """It has said nothing itself: what a quorum told of it was "None"."""
     found, told = Supervisor([NodeConfig(1, "one", [])]), list[Any]()
     note = staticmethod(lambda event, id, **fields: told.append((event, id, str(fields["why"]))))
-    monkeypatch.setattr(KernelHost, "tell", note)
+    monkeypatch.setattr(KernelSupervisorHost, "tell", note)
     late = TimedOut("replica 1 did not start in time")
     found.workers[1].opened = True
     found.tell_error(1, late)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import ErrorCode
-from kraftfast.node.config import ListenerConfig
+from kraftfast.node.node_config import ListenerConfig
 from kraftfast.node.requests.describe_requests import metadata
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Voter, VoterSet

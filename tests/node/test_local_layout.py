@@ -20,7 +20,6 @@ from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.storage import local_layout
 from kraftfast.node.storage.description import changing, locked, read_description
-from kraftfast.node.storage.host import KernelHost
 from kraftfast.node.storage.local_layout import (
     LiveDirectories,
     add_to_description,
@@ -31,6 +30,7 @@ from kraftfast.node.storage.local_layout import (
     set_others_aside,
     shared_device_text,
 )
+from kraftfast.node.storage.storage_host import KernelStorageHost
 from kraftfast.types import KRaftVersion, KRaftVoters, uuid_text
 
 
@@ -285,7 +285,7 @@ def test_a_quorum_is_made_after_a_kill_at_any_step(
     while not done:
         path = str(tmp_path / str(steps))
         with monkeypatch.context() as patch:
-            patch.setattr("kraftfast.node.storage.host.Disk", KilledAt)
+            patch.setattr("kraftfast.node.storage.storage_host.Disk", KilledAt)
             for voters, left in ((3, steps), (2, steps // 2)):
                 KilledAt.left = left
                 try:
@@ -337,7 +337,7 @@ def test_setting_aside_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.Mo
         path = str(tmp_path / str(step))
         format_quorum(path, 3)
         with monkeypatch.context() as patch:
-            patch.setattr("kraftfast.node.storage.host.Disk", KilledAt)
+            patch.setattr("kraftfast.node.storage.storage_host.Disk", KilledAt)
             KilledAt.left = step
             with contextlib.suppress(Killed):
                 set_others_aside(path, 2)
@@ -376,7 +376,7 @@ class Watched(Disk):
         self.done.append(path)
 
 
-class WatchedHost(KernelHost):
+class WatchedHost(KernelStorageHost):
     disk = Watched()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.local import ask
+from kraftfast.client.local_socket import ask
 from kraftfast.node.metrics import current_state
 from kraftfast.quorum import LocalQuorum
 

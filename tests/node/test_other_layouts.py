@@ -13,7 +13,7 @@ import pytest
 from kraftfast.link.hello import LAYOUT, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, close_all
-from kraftfast.node.config import VoterConfig
+from kraftfast.node.node_config import VoterConfig
 from kraftfast.node.tcp.socket_peer import SocketPeer
 from tests.node.inside import Inside
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from kraftfast import limits
-from kraftfast.client import questions
+from kraftfast.client import ask_state_machine
 from kraftfast.errors import ErrorCode, InvalidOption, MalformedFrame, RequestRefused, TimedOut
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.kernel import LOCAL
@@ -58,7 +58,7 @@ class Asked:
             self.replica.turn()
 
     def query(self, *args: Any, at_least: int = -1, timeout: float = TIMEOUT_S) -> Any:
-        return questions.query(self.replica.directory, args, at_least, timeout)
+        return ask_state_machine.query(self.replica.directory, args, at_least, timeout)
 
     def close(self) -> None:
         self._ending = True
@@ -141,9 +141,11 @@ def test_arguments_that_do_not_decode(asked: Asked) -> None:
 def test_answers_that_are_none() -> None:
     for data in (b"\xc1", b"[]", b"{", b"\x93\x01", msgspec.msgpack.encode([1])):
         with pytest.raises(MalformedFrame, match="does not decode"):
-            questions.unpacked(data, [], LOCAL)
+            ask_state_machine.unpacked(data, [], LOCAL)
     for size in (0, -5, "x", None, limits.QUERY_BYTES_MAX + 1):
         file = MemoryFile("kraftfast-answer", 4096)
         with pytest.raises(MalformedFrame, match="an answer of"):
-            questions.unpacked(msgspec.msgpack.encode({"bytes": size}), [os.dup(file.fd)], LOCAL)
-    assert questions.unpacked(b'{"error": "there are 96 connections"}', [], LOCAL)["error"]
+            ask_state_machine.unpacked(
+                msgspec.msgpack.encode({"bytes": size}), [os.dup(file.fd)], LOCAL
+            )
+    assert ask_state_machine.unpacked(b'{"error": "there are 96 connections"}', [], LOCAL)["error"]

@@ -15,7 +15,7 @@ from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
-from kraftfast.node.host import LocalHost
+from kraftfast.node.local_host import LocalHost
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.snapshots.steady_clock import SteadyClock

@@ -17,7 +17,7 @@ import kraftfast
 from kraftfast import limits
 from kraftfast.cli.root import say_warning
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.processes import tuning
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.tuning import Tuning, tuning_of

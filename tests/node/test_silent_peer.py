@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import MalformedFrame
-from kraftfast.node.config import VoterConfig
+from kraftfast.node.node_config import VoterConfig
 from kraftfast.node.tcp.socket_peer import SILENCE_MS_MAX
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from kraftfast.client.local import ask
+from kraftfast.client.local_socket import ask
 from kraftfast.errors import ErrorCode
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.reader import LogReader

@@ -25,8 +25,8 @@ from kraftfast.errors import (
     OutOfResources,
     StorageError,
 )
-from kraftfast.node.config import NodeConfig, VoterConfig
-from kraftfast.node.host import KernelProcess
+from kraftfast.node.local_host import KernelProcess
+from kraftfast.node.node_config import NodeConfig, VoterConfig
 from kraftfast.node.processes import supervisor, worker
 from kraftfast.node.processes.launching import Launch, Sibling
 from kraftfast.node.processes.line import show_as_text

@@ -19,7 +19,7 @@ import pytest
 
 from kraftfast.errors import FlushFailed
 from kraftfast.node.event_log import Entry, entry_now
-from kraftfast.node.host import KernelProcess
+from kraftfast.node.local_host import KernelProcess
 from kraftfast.node.processes import telling, worker
 from kraftfast.node.processes.line import UNREAD_BYTES_MAX, ToSupervisor, show_as, write_line
 from kraftfast.node.processes.supervisor import READY_BYTES_MAX

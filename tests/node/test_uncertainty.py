@@ -13,7 +13,7 @@ from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log import activation, boot
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.at_rest import find_log, looked_at, trim_log
-from kraftfast.log.recovery import Settings, open_log
+from kraftfast.log.recovery import LogSettings, open_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.used_again import appended_end
 from kraftfast.node.uncertainty import RETRY_MS, Uncertainty
@@ -27,7 +27,7 @@ class Started:
     def __init__(self, path: Path) -> None:
         self.directory = ReplicaDirectory(Disk(), str(path))
         self.made = Uncertainty(self.directory)
-        settings = Settings(**SMALL, how="mapped")
+        settings = LogSettings(**SMALL, how="mapped")
         self.recovered = open_log(Disk(), self.directory, settings, SteadyPreparer())
         self.log = self.recovered.log
         self.made.opened(self.recovered.phantom_tail)

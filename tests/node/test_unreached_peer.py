@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.node.config import VoterConfig
+from kraftfast.node.node_config import VoterConfig
 from kraftfast.node.tcp import socket_peer
 from tests.node.inside import Inside
 from tests.node.test_foreign_cluster import Foreigner

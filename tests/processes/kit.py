@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import kraftfast
-from kraftfast.bench.verify import while_starts_move
+from kraftfast.bench.same_logs import while_starts_move
 from kraftfast.client.local_connector import LocalConnector
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.quorum import LocalQuorum
@@ -119,7 +119,7 @@ class Load(threading.Thread):
             return
         assert ticket == number, "tickets count what was handed over"
 
-    def _resolved(self, batch: Batch) -> None:
+    def _resolved(self, batch: TicketedBatch) -> None:
         now = time.monotonic()
         for place, ticket in enumerate(range(batch.first_ticket, batch.end_ticket)):
             if ticket in self.answered or ticket >= len(self.appends):

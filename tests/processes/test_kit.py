@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.producer.tickets import Batch
+from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import CorruptLog, UnknownOutcome
 from tests.histories import COMMITTED, Append
 from tests.log.kit import Home, append, batch
@@ -23,9 +23,9 @@ class StubProducer:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.tell: Callable[[Batch], None] = lambda _batch: None
+        self.tell: Callable[[TicketedBatch], None] = lambda _batch: None
 
-    def on_commit(self, call: Callable[[Batch], None]) -> None:
+    def on_commit(self, call: Callable[[TicketedBatch], None]) -> None:
         self.tell = call
 
     def append(self, _value: bytes, timeout: float) -> int:
@@ -48,33 +48,35 @@ def load(monkeypatch: pytest.MonkeyPatch) -> kit.Load:
     return made
 
 
-def told(load: kit.Load, *batches: Batch) -> None:
+def told(load: kit.Load, *batches: TicketedBatch) -> None:
     for each in batches:
         load.producer.tell(each)  # type: ignore[attr-defined]
 
 
 def test_a_load_that_was_told_everything_once_is_good(load: kit.Load) -> None:
-    told(load, Batch(0, 2, 5, None), Batch(2, 3, -1, UnknownOutcome("gone")))
+    told(load, TicketedBatch(0, 2, 5, None), TicketedBatch(2, 3, -1, UnknownOutcome("gone")))
     load.stop()
     assert [each.offset for each in load.appends] == [5, 6, -1]
 
 
 def test_an_append_without_an_answer_is_told(load: kit.Load) -> None:
-    told(load, Batch(0, 2, 5, None))
+    told(load, TicketedBatch(0, 2, 5, None))
     with pytest.raises(AssertionError, match=r"p0 never got an answer for \[2\]"):
         load.stop()
 
 
-@pytest.mark.parametrize("again", [Batch(1, 2, 9, None), Batch(1, 2, -1, UnknownOutcome("late"))])
-def test_a_second_answer_is_told(load: kit.Load, again: Batch) -> None:
-    told(load, Batch(0, 3, 5, None), again)
+@pytest.mark.parametrize(
+    "again", [TicketedBatch(1, 2, 9, None), TicketedBatch(1, 2, -1, UnknownOutcome("late"))]
+)
+def test_a_second_answer_is_told(load: kit.Load, again: TicketedBatch) -> None:
+    told(load, TicketedBatch(0, 3, 5, None), again)
     with pytest.raises(AssertionError, match="answers 1 again"):
         load.stop()
     assert load.appends[1].offset == 6, "the first answer stays"
 
 
 def test_an_answer_to_nothing_is_told(load: kit.Load) -> None:
-    told(load, Batch(0, 4, 5, None))
+    told(load, TicketedBatch(0, 4, 5, None))
     with pytest.raises(AssertionError, match="answers 3 again, or too early"):
         load.stop()
 

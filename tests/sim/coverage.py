@@ -35,11 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     sources = [str(PACKAGE / room) for room in ROOMS]
     traced = Coverage(data_file=None, source=sources, concurrency="greenlet", config_file=False)
     traced.start()
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import run_seed
 
     for seed in seeds:
-        result = run_seed(seed, Settings.of_seed(seed, short=options.short))
+        result = run_seed(seed, WorldSettings.of_seed(seed, short=options.short))
         if not result["ok"]:
             print(f"seed {seed}: {result['violation']}")
             return 1

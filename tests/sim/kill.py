@@ -13,7 +13,7 @@ import sys
 import traceback
 from typing import Any
 
-from kraftfast.sim import Settings, run_seed
+from kraftfast.sim import WorldSettings, run_seed
 from kraftfast.sim.oracles.watching import WatchedProcess
 from kraftfast.sim.settings import AIMED
 from tests.sim import directed, seams
@@ -23,7 +23,7 @@ KILLED = 3
 FAULTS = ("kill", "power", "blackout", "crash_in_call", "isolate", "cut", "failing_sync", "rot")
 
 
-def settings_of(seed: int, **others: Any) -> Settings:
+def settings_of(seed: int, **others: Any) -> WorldSettings:
     """A small quorum with a hard life."""
     chosen: dict[str, Any] = dict(
         voters=(1, 3, 3, 3)[seed % 4],
@@ -49,25 +49,25 @@ def settings_of(seed: int, **others: Any) -> Settings:
         idle_ms=200,
         settle_ms=20_000,
     )
-    return Settings.of_seed(seed, reach=False, **chosen | others)
+    return WorldSettings.of_seed(seed, reach=False, **chosen | others)
 
 
-def with_snapshots(seed: int) -> Settings:
+def with_snapshots(seed: int) -> WorldSettings:
     """The same, whose replicas also make snapshots."""
     return settings_of(seed, snapshots="machine", snapshot_bytes=4_000, retention_bytes=20_000)
 
 
-def with_elections(seed: int) -> Settings:
+def with_elections(seed: int) -> WorldSettings:
     """Nominees with unflushed tails, which lose power: between asking for votes and leading."""
     return settings_of(seed, voters=3, faults=("kill", *AIMED * 3), append_every_ms=3.0, **BESIDE)
 
 
-def told_by_all(seed: int) -> Settings:
+def told_by_all(seed: int) -> WorldSettings:
     """Producers are told once every voter has it on its disk."""
     return settings_of(seed, voters=3, durability="all")
 
 
-def over_rings(seed: int) -> Settings:
+def over_rings(seed: int) -> WorldSettings:
     """Producers of this host, as they are, which die as well as replicas do."""
     faults = (*FAULTS, "client_kill")
     return settings_of(
@@ -82,7 +82,7 @@ def over_rings(seed: int) -> Settings:
     )
 
 
-def told_by_all_of_changing_sets(seed: int) -> Settings:
+def told_by_all_of_changing_sets(seed: int) -> WorldSettings:
     """The same, while voters come and go."""
     return settings_of(
         seed,

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from kraftfast.core import events as ev
-from kraftfast.log.recovery import Settings, open_log
+from kraftfast.log.recovery import LogSettings, open_log
 from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
@@ -15,15 +15,15 @@ from kraftfast.log.small_files.directory import (
     format_directory,
 )
 from kraftfast.record import pure
-from kraftfast.sim.machines.disk import SimDisk
 from kraftfast.sim.machines.paged_file import SteppedFlush
 from kraftfast.sim.machines.preparer import SimPreparer
 from kraftfast.sim.machines.process import Process
-from kraftfast.sim.settings import Settings as WorldSettings
+from kraftfast.sim.machines.sim_disk import SimDisk
+from kraftfast.sim.settings import WorldSettings
 from kraftfast.sim.world import World
 
 PATH = "/replica"
-SETTINGS = Settings(segment_bytes=16 * 1024, stride_bytes=8 * 1024, prepare_bytes=0)
+SETTINGS = LogSettings(segment_bytes=16 * 1024, stride_bytes=8 * 1024, prepare_bytes=0)
 
 
 def batch(size: int = 200, records: int = 1, offset: int = 0, epoch: int = 1) -> bytes:
@@ -35,7 +35,7 @@ def batch(size: int = 200, records: int = 1, offset: int = 0, epoch: int = 1) ->
 class Home:
     """One machine with one directory; the process on it comes and goes."""
 
-    def __init__(self, seed: int = 0, settings: Settings = SETTINGS) -> None:
+    def __init__(self, seed: int = 0, settings: LogSettings = SETTINGS) -> None:
         self.disk = SimDisk(Random(seed))
         self.settings = settings
         self.now_ms = 0

@@ -13,9 +13,9 @@ from kraftfast.node.requests.producer_ids import Granted
 from kraftfast.node.tcp.partition_leader import PartitionLeader
 from kraftfast.record import pure
 from kraftfast.sim import world
-from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, Append, Question
-from kraftfast.sim.clients.consumer import Consumer
-from kraftfast.sim.clients.idempotent import Attempt, Batch, IdempotentProducer
+from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, Append, SimQuestion
+from kraftfast.sim.clients.idempotent import Attempt, IdempotentProducer, SentBatch
+from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles import history
@@ -83,17 +83,17 @@ def batches_of_one_ring_change_places(scene: Scene) -> None:
 # --- who appends again until it is told -----------------------------------------------------------
 
 
-def idempotent(scene: Scene) -> tuple[IdempotentProducer, Batch, Batch]:
+def idempotent(scene: Scene) -> tuple[IdempotentProducer, SentBatch, SentBatch]:
     """A producer with two batches that it was not told of."""
     producer = IdempotentProducer(scene.world, 5)
-    batches = [Batch(n, [b"%d" % n, b"and %d" % n], 2 * n, scene.world) for n in (1, 2)]
+    batches = [SentBatch(n, [b"%d" % n, b"and %d" % n], 2 * n, scene.world) for n in (1, 2)]
     for each in batches:
         each.floor = 0
     producer.pending.extend(batches)
     return producer, *batches
 
 
-def attempt(producer: IdempotentProducer, batch: Batch) -> Attempt:
+def attempt(producer: IdempotentProducer, batch: SentBatch) -> Attempt:
     return Attempt(producer, batch)
 
 
@@ -173,7 +173,7 @@ def name_is_fenced_for_nothing(scene: Scene) -> None:
     producer, _ = named(scene)
     assert producer.granted is not None
     granted(producer, producer.granted)
-    batch = Batch(3, [b"n6:3:"], 3, scene.world)
+    batch = SentBatch(3, [b"n6:3:"], 3, scene.world)
     producer.pending.append(batch)
     attempt(producer, batch).refused_by(ErrorCode.INVALID_PRODUCER_EPOCH, 0)
 
@@ -204,7 +204,7 @@ def record_of_a_name_stands_elsewhere(scene: Scene) -> None:
 
 @plant("a read barrier is answered twice")
 def barrier_is_answered_twice(scene: Scene) -> None:
-    question = Question(scene.world, scene.other)
+    question = SimQuestion(scene.world, scene.other)
     for _ in range(2):
         question.reply(ReadBarrierResponse(offset=scene.oracle.committed_end))
 
@@ -212,12 +212,12 @@ def barrier_is_answered_twice(scene: Scene) -> None:
 @plant("a read barrier of {} says {}; {} was committed before it was asked for, {} is committed")
 def barrier_says_too_little(scene: Scene) -> None:
     assert scene.world.acknowledged_end > 0
-    Question(scene.world, scene.other).reply(ReadBarrierResponse(offset=0))
+    SimQuestion(scene.world, scene.other).reply(ReadBarrierResponse(offset=0))
 
 
 @plant("L2: {} never answered a read barrier")
 def barrier_is_never_answered(scene: Scene) -> None:
-    scene.patch.setattr(Question, "reply", lambda self, answer: None)
+    scene.patch.setattr(SimQuestion, "reply", lambda self, answer: None)
     scene.world.barriers.ask(scene.other)
     scene.world.run(3_000)
     scene.world.barriers.check()
@@ -225,7 +225,7 @@ def barrier_is_never_answered(scene: Scene) -> None:
 
 def reads(scene: Scene, name: str, told: Any) -> None:
     """A consumer that has read something asks a leader with a bug."""
-    consumer = Consumer(scene.world)
+    consumer = KafkaConsumer(scene.world)
     while consumer.position < 5:
         consumer.ask(scene.leader)
     scene.patch.setattr(PartitionLeader, name, told)
@@ -268,19 +268,19 @@ def leader_sends_a_consumer_away(scene: Scene) -> None:
 
 @plant("L2: {} answer no read barrier")
 def every_barrier_is_refused(scene: Scene) -> None:
-    reply = Question.reply
+    reply = SimQuestion.reply
 
-    def refused(self: Question, answer: ReadBarrierResponse) -> None:
+    def refused(self: SimQuestion, answer: ReadBarrierResponse) -> None:
         reply(self, ReadBarrierResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    scene.patch.setattr(Question, "reply", refused)
+    scene.patch.setattr(SimQuestion, "reply", refused)
     scene.quorum.finish()
 
 
 @plant("L2: a consumer gets nothing at {} of {}")
 def consumer_gets_nothing(scene: Scene) -> None:
     scene.patch.setattr(PartitionLeader, "read", lambda self, *words: b"")
-    scene.world.consumers.append(Consumer(scene.world))
+    scene.world.consumers.append(KafkaConsumer(scene.world))
     scene.quorum.finish()
 
 
@@ -290,7 +290,7 @@ def sound_log_is_called_damaged(scene: Scene) -> None:
         raise CorruptLog("a sound log is damaged")
 
     scene.patch.setattr(PartitionLeader, "read", damaged)
-    scene.world.consumers.append(Consumer(scene.world))
+    scene.world.consumers.append(KafkaConsumer(scene.world))
     scene.quorum.finish()
 
 

@@ -11,14 +11,14 @@ from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at
-from kraftfast.sim.clients.recovering import look
-from kraftfast.sim.clients.state_machine import SimStateMachine
-from kraftfast.sim.faults import trimming
-from kraftfast.sim.machines.host import SimFlusher
+from kraftfast.sim.clients.recover_command import look
+from kraftfast.sim.clients.sum_machine import SimStateMachine
+from kraftfast.sim.faults import trim_command
 from kraftfast.sim.machines.process import Process
-from kraftfast.sim.oracles.ending import check_disks, check_log
+from kraftfast.sim.machines.sim_host import SimFlusher
+from kraftfast.sim.oracles.end_of_run import check_disks, check_log
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
-from kraftfast.sim.oracles.shadow import Identity, Shadow
+from kraftfast.sim.oracles.shadow import BatchId, Shadow
 from kraftfast.types import NO_NODE, ElectionState, KRaftVoters, OffsetAndEpoch, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 
@@ -43,7 +43,7 @@ def batch_leaves_a_gap(scene: Scene) -> None:
     scene.world.run(200)
 
 
-def know(scene: Scene, batch: Identity) -> None:
+def know(scene: Scene, batch: BatchId) -> None:
     """Let the oracle see a batch in the place of the last one, and none before it."""
     segment, position = scene.other.log.segments[-1], scene.shadow.entries[-1].position
     scene.oracle._know(scene.other, batch, None, segment, position)
@@ -408,8 +408,8 @@ def trim_one(scene: Scene, **as_if: Any) -> None:
     machine = scene.other.machine
     scene.quorum.stop(machine.id, "kill")
     before = replace(look(machine), **as_if)
-    trimming.trim(machine)
-    trimming.check_trimmed(scene.world, machine, before)
+    trim_command.trim(machine)
+    trim_command.check_trimmed(scene.world, machine, before)
 
 
 @plant("I14: the log of {} begins and ends at {}, {} once it is trimmed; before: {}, {}")
@@ -424,7 +424,7 @@ def trim_forgets_a_phantom_tail(scene: Scene) -> None:
 
 @plant("zeros are left behind the last batch of {}, which were trimmed")
 def trim_leaves_zeros(scene: Scene) -> None:
-    scene.patch.setattr(trimming, "trim", lambda machine: None)
+    scene.patch.setattr(trim_command, "trim", lambda machine: None)
     trim_one(scene)
 
 
@@ -439,5 +439,5 @@ def trim_is_refused(scene: Scene) -> None:
     def refuse(*_: Any) -> None:
         raise CorruptLog("it is damaged")
 
-    scene.patch.setattr(trimming, "trim_log", refuse)
+    scene.patch.setattr(trim_command, "trim_log", refuse)
     scene.world.nemesis._trim()

@@ -14,8 +14,8 @@ from kraftfast.sim.clients.remote_clients import (
     RemoteNamed,
     RemoteReader,
 )
-from kraftfast.sim.clients.state_machine import SimStateMachine
-from kraftfast.sim.machines.host import POLLS_MAX
+from kraftfast.sim.clients.sum_machine import SimStateMachine
+from kraftfast.sim.machines.sim_host import POLLS_MAX
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
 from tests.sim.steps import BESIDE, with_snapshots

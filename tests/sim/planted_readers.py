@@ -9,9 +9,9 @@ from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.watch import Watch
 from kraftfast.errors import OffsetOutOfRange, TimedOut
 from kraftfast.record import pure
-from kraftfast.sim.clients import reading
-from kraftfast.sim.clients.reading import LocalReading, LocalWatcher
-from kraftfast.sim.oracles.shadow import Identity
+from kraftfast.sim.clients import watched_consumers
+from kraftfast.sim.clients.watched_consumers import LocalReading, LocalWatcher
+from kraftfast.sim.oracles.shadow import BatchId
 from tests.sim.kit import Quorum
 from tests.sim.planted_programs import program
 from tests.sim.planting import Scene, plant
@@ -31,7 +31,7 @@ def reader(scene: Scene) -> LocalReading:
     return found
 
 
-def batch_of(scene: Scene, identity: Identity, **words: Any) -> Any:
+def batch_of(scene: Scene, identity: BatchId, **words: Any) -> Any:
     """A committed batch as a consumer hands it out, but for what a bug did to it."""
     (batch,) = pure.batches(scene.oracle.bytes_of(identity))
     names = "base_offset", "end_offset", "crc", "data"
@@ -46,7 +46,7 @@ def record_of(scene: Scene, number: int, **words: Any) -> Any:
     return SimpleNamespace(**({each: getattr(record, each) for each in names} | words))
 
 
-def data_batches(scene: Scene) -> list[Identity]:
+def data_batches(scene: Scene) -> list[BatchId]:
     found = scene.oracle.committed
     decoded = [next(pure.batches(scene.oracle.bytes_of(each))) for each in found]
     return [each for each, batch in zip(found, decoded, strict=True) if not batch.is_control]
@@ -97,7 +97,7 @@ def records_are_called_gone(scene: Scene) -> None:
 @plant("L2: {} {} comes to {} only; {} is committed", with_readers)
 def consumer_stands_still(scene: Scene) -> None:
     reader(scene)
-    reading.check_caught_up(scene.world, scene.oracle.committed_end)
+    watched_consumers.check_caught_up(scene.world, scene.oracle.committed_end)
 
 
 @plant("I6: a watch tells of {}, committed is {}", with_readers)

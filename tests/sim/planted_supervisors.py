@@ -8,7 +8,7 @@ from kraftfast.client.admin.admin import Admin
 from kraftfast.core.messages import AddRaftVoterRequest, UpdateFeaturesRequest
 from kraftfast.errors import TimedOut
 from kraftfast.node.processes.supervisor import Supervisor, Worker
-from kraftfast.sim.clients import operating, replacing
+from kraftfast.sim.clients import operating, replace_command
 from kraftfast.sim.clients.supervising import SimQuorum, Supervising
 from kraftfast.sim.machines.machine import endpoints_of
 from kraftfast.sim.machines.workers import WatchedLoop
@@ -80,9 +80,9 @@ def with_directory_ids() -> Quorum:
 
 def replace(scene: Scene) -> None:
     """Have a voter lose its disk, and its program replace it."""
-    scene.patch.setattr(replacing, "REPLACES", 1.0)
-    scene.patch.setattr(replacing, "DEATHS_MAX", 0)
-    scene.patch.setattr(replacing, "REPLACED_MS", 5_000)
+    scene.patch.setattr(replace_command, "REPLACES", 1.0)
+    scene.patch.setattr(replace_command, "DEATHS_MAX", 0)
+    scene.patch.setattr(replace_command, "REPLACED_MS", 5_000)
     supervising(scene).replace_one()
 
 

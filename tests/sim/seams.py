@@ -16,9 +16,9 @@ from kraftfast.log.log import Log
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.sim.clients import door
 from kraftfast.sim.faults.nemesis import Nemesis
-from kraftfast.sim.machines import host
-from kraftfast.sim.machines.disk import SimDisk, SmallFile
+from kraftfast.sim.machines import sim_host
 from kraftfast.sim.machines.paged_file import SteppedFlush
+from kraftfast.sim.machines.sim_disk import SimDisk, SmallFile
 
 
 def _log(**methods: Any) -> None:
@@ -33,7 +33,7 @@ def d01_flushed_before_the_disk_has_it() -> None:
         def step(self, disk: SimDisk) -> int:
             return 0
 
-    host.SteppedFlush = Eager  # type: ignore[misc]
+    sim_host.SteppedFlush = Eager  # type: ignore[misc]
 
 
 def d03_a_restart_takes_the_page_cache_for_the_disk() -> None:
@@ -81,7 +81,7 @@ def d09_a_failed_sync_is_tried_again() -> None:
             state = step(self, disk)
             return step(self, disk) if state < 0 else state
 
-    host.SteppedFlush = Again  # type: ignore[misc]
+    sim_host.SteppedFlush = Again  # type: ignore[misc]
 
 
 def d10_damage_is_cut_like_a_torn_tail() -> None:
@@ -147,7 +147,7 @@ def i23_a_snapshot_forgets_the_producers() -> None:
 
 def d09_a_failed_sync_is_no_end() -> None:
     """The process goes on after a flush that failed, as if it had not been asked for."""
-    take = host.SimFlusher.take
+    take = sim_host.SimFlusher.take
 
     def going_on(self: Any, log: Any) -> bool:
         try:
@@ -156,4 +156,4 @@ def d09_a_failed_sync_is_no_end() -> None:
             self._flush.finish(log, 0)
             return True
 
-    host.SimFlusher.take = going_on  # type: ignore[method-assign]
+    sim_host.SimFlusher.take = going_on  # type: ignore[method-assign]

@@ -17,9 +17,9 @@ import pytest
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.small_files.directory import LogOptions, MetaProperties, format_directory
-from kraftfast.sim.machines.disk import Crash, SimDisk
-from kraftfast.sim.machines.names import Directory
+from kraftfast.sim.machines.file_names import DirNode
 from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
+from kraftfast.sim.machines.sim_disk import Crash, SimDisk
 from tests.sim.kit import NothingIsLeft
 
 SEEDS = 200
@@ -426,7 +426,7 @@ def test_the_name_of_a_formatted_directory_stays(exists: bool) -> None:
     """D18: an operator had made it, or an attempt that was killed before it synced the name."""
     disk = SimDisk(NothingIsLeft())
     if exists:
-        disk.root.change(None, "replica", Directory())
+        disk.root.change(None, "replica", DirNode())
     format_directory(cast("Any", disk), "/replica", MetaProperties("c", 1, b"d" * 16), LogOptions())
     disk.lose_power()
     assert disk.exists("/replica/meta.properties")

@@ -10,8 +10,8 @@ from greenlet import getcurrent
 
 from kraftfast.log.snapshots.snapshot_files import snapshot_name
 from kraftfast.log.spare import Spare
-from kraftfast.sim import Settings, run_seed
-from kraftfast.sim.oracles.ending import check_disks
+from kraftfast.sim import WorldSettings, run_seed
+from kraftfast.sim.oracles.end_of_run import check_disks
 from kraftfast.sim.settings import Delays
 from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
@@ -75,7 +75,7 @@ def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginnin
 ) -> None:
     """durability=memory: a minority lost its memory before anybody had a log, and the others, who
     were refused by it, waited for the log that it might have (D23)."""
-    result = run_seed(seed, Settings.of_seed(seed, reach=False))
+    result = run_seed(seed, WorldSettings.of_seed(seed, reach=False))
     assert result["ok"], result["violation"]
 
 
@@ -88,7 +88,7 @@ def test_a_campaign_does_not_go_back_to_a_leader_whose_disk_was_replaced(seed: i
 
 def test_a_leader_that_a_reassignment_replaces_may_hand_over_in_one_step() -> None:
     """The oracle of stuck disks looked for a transfer before the step, and found none after it."""
-    result = run_seed(33_974, Settings.of_seed(33_974, short=True))
+    result = run_seed(33_974, WorldSettings.of_seed(33_974, short=True))
     assert result["ok"], result["violation"]
 
 
@@ -119,7 +119,7 @@ def test_who_stops_while_its_log_is_cleaned_holds_what_is_in_its_snapshot() -> N
 
 def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
-    result = run_seed(50, Settings.of_seed(50, reach=False))
+    result = run_seed(50, WorldSettings.of_seed(50, reach=False))
     assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]
 
 
@@ -184,7 +184,7 @@ def test_a_leader_that_moved_is_found_by_who_was_told_its_old_place() -> None:
 def test_a_leader_whose_process_ended_once_is_followed_where_it_answers_itself() -> None:
     """An observer that knows only bootstrap servers never called it by its id, so it took it for
     dead for as long as it led, though it answered as one of those servers (L1, L6)."""
-    result = run_seed(37_037, Settings.of_seed(37_037, short=True))
+    result = run_seed(37_037, WorldSettings.of_seed(37_037, short=True))
     assert result["ok"], result["violation"]
 
 
@@ -192,7 +192,7 @@ def test_a_leader_whose_process_ended_once_is_followed_where_it_answers_itself()
 def test_a_consumer_goes_on_where_the_log_that_it_reads_is_replaced_or_has_ended(seed: int) -> None:
     """It was told that a log begins where a segment had been listed that was gone by then (I20);
     and of damage by a replica that had ended, and lost what it had not flushed."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True, supervised=False))
+    result = run_seed(seed, WorldSettings.of_seed(seed, short=True, supervised=False))
     assert result["ok"], result["violation"]
 
 
@@ -201,19 +201,19 @@ def test_a_quorum_that_was_half_made_twice_is_made(seed: int) -> None:
     """A power cut brought back what the first attempt had made, beside the plan of the second: the
     directory belonged to another quorum for ever (D18). The other seed: what a dead program's
     handlers did to its supervisor."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    result = run_seed(seed, WorldSettings.of_seed(seed, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_what_a_program_appended_as_the_world_healed_may_fail() -> None:
     """Its connection was lost before; five rounds each met one more (an error of the oracle)."""
-    result = run_seed(42_159, Settings.of_seed(42_159, short=True))
+    result = run_seed(42_159, WorldSettings.of_seed(42_159, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_candidate_may_win_its_epoch_after_a_later_one_has_committed() -> None:
     """The votes that it lacked came late: it can commit nothing (I4; an error of the oracle)."""
-    result = run_seed(44_739, Settings.of_seed(44_739, short=True))
+    result = run_seed(44_739, WorldSettings.of_seed(44_739, short=True))
     assert result["ok"], result["violation"]
 
 
@@ -221,33 +221,33 @@ def test_a_candidate_may_win_its_epoch_after_a_later_one_has_committed() -> None
 def test_many_records_that_are_late_are_named(seed: int) -> None:
     """All were handed over; the call said that none was, and who believed it appended them twice
     (D24)."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    result = run_seed(seed, WorldSettings.of_seed(seed, short=True))
     assert result["ok"], result["violation"]
 
 
 @pytest.mark.parametrize("seed", [45_065, 45_261])
 def test_a_replica_that_may_open_nothing_more_outlives_its_links(seed: int) -> None:
     """It ended when a ring broke: it wanted another descriptor of the process behind that."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    result = run_seed(seed, WorldSettings.of_seed(seed, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_signal_goes_to_nobody_while_a_worker_is_taken_out() -> None:
     """Its replica was known and its worker was not: a KeyError."""
-    result = run_seed(45_227, Settings.of_seed(45_227, short=True))
+    result = run_seed(45_227, WorldSettings.of_seed(45_227, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_seed_in_which_an_exchange_and_an_append_woke_each_other() -> None:
     """Both waited for room in an async producer, and simulated time stood still."""
-    result = run_seed(45_152, Settings.of_seed(45_152, short=True))
+    result = run_seed(45_152, WorldSettings.of_seed(45_152, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_dead_program_starts_no_thread_in_the_next_one() -> None:
     """Of the simulator: an async producer that its collector closed did, with numbers of
     descriptors that were of other files there."""
-    result = run_seed(45_275, Settings.of_seed(45_275, short=True))
+    result = run_seed(45_275, WorldSettings.of_seed(45_275, short=True))
     assert result["ok"], result["violation"]
 
 
@@ -261,7 +261,7 @@ MEMORY: dict[str, Any] = {
 
 
 def violated(seed: int, **overrides: Any) -> str:
-    return str(run_seed(seed, Settings.of_seed(seed, **overrides))["violation"])
+    return str(run_seed(seed, WorldSettings.of_seed(seed, **overrides))["violation"])
 
 
 def test_a_majority_stays_certain_where_voters_change_in_memory() -> None:
@@ -304,20 +304,20 @@ def test_a_leader_that_hands_over_before_a_slow_snapshot_has_a_reason() -> None:
         "append_every_ms": 30.0,
         "settle_ms": 120_000,
     }
-    found = run_seed(50_158, Settings.of_seed(50_158, **slow))
+    found = run_seed(50_158, WorldSettings.of_seed(50_158, **slow))
     assert found["ok"], found["violation"]
     assert found["counts"]["hand-overs of idle quorums"] > 0
 
 
 def test_a_thread_that_ends_later_than_its_event_loop_ends_no_run() -> None:
     """Of the simulator: what ran in an executor told a loop that was closed meanwhile."""
-    result = run_seed(47_264, Settings.of_seed(47_264, short=True))
+    result = run_seed(47_264, WorldSettings.of_seed(47_264, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
     """As in asyncio. The simulator's loop raised, and the run was taken for a failed one."""
-    found = Settings.of_seed(950_057, short=True)
+    found = WorldSettings.of_seed(950_057, short=True)
     clients = {"async_producers": "local", "local_producers": 1, "real_producers": 1}
     result = run_seed(950_057, replace(found, **clients))  # type: ignore[arg-type]
     assert result["ok"], result["violation"]
@@ -325,33 +325,33 @@ def test_a_thread_that_outlives_its_event_loop_tells_nobody() -> None:
 
 def test_a_program_that_makes_another_quorum_first_is_not_late() -> None:
     """It waited for a lock there, for longer than the load lasted in which all were to catch up."""
-    faults = ("clock",) * 6 + tuple(Settings.of_seed(46_010).faults)
+    faults = ("clock",) * 6 + tuple(WorldSettings.of_seed(46_010).faults)
     assert violated(46_010, faults=faults, fault_every_ms=40.0) == ""
 
 
 def test_a_replica_that_was_made_before_is_durable_before_the_quorum_names_it() -> None:
     """The first try was killed before it synced the name of meta.properties, and the second one
     found that; then the power was cut."""
-    result = run_seed(60_800, Settings.of_seed(60_800, short=True))
+    result = run_seed(60_800, WorldSettings.of_seed(60_800, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_an_observer_that_never_starts_keeps_no_other_replica_from_being_replaced() -> None:
     """L1: its log was damaged. Whoever replaced a voter waited for it, and not for that voter."""
-    result = run_seed(61_921, Settings.of_seed(61_921, short=True))
+    result = run_seed(61_921, WorldSettings.of_seed(61_921, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_no_disk_is_lost_beside_as_many_voters_as_may_be_down() -> None:
     """Of four voters one stayed down for good, and a second one lost its disk: nobody can lead."""
-    result = run_seed(61_338, Settings.of_seed(61_338, short=True))
+    result = run_seed(61_338, WorldSettings.of_seed(61_338, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_voter_that_moved_while_nobody_led_is_asked_by_none() -> None:
     """Of five voters one was in doubt and one wiped, and one had moved with a shorter log than the
     last two: by design none is elected, which the simulator did not allow for."""
-    result = run_seed(62_106, Settings.of_seed(62_106, short=True))
+    result = run_seed(62_106, WorldSettings.of_seed(62_106, short=True))
     assert result["ok"], result["violation"]
     assert result["counts"]["stuck as designed"] == 1
 
@@ -359,69 +359,69 @@ def test_a_voter_that_moved_while_nobody_led_is_asked_by_none() -> None:
 def test_a_program_that_syncs_a_directory_does_not_stop_where_a_replica_is_to() -> None:
     """Of the simulator: the next system call of a replica was to be its last, and a program of its
     host made that, and ended the run."""
-    result = run_seed(62_798, Settings.of_seed(62_798, short=True))
+    result = run_seed(62_798, WorldSettings.of_seed(62_798, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_slice_that_nobody_waits_for_any_more_is_refused() -> None:
     """L5: it was dropped. Answers leave a connection in order, so the next slice never left, and
     kept one of the leader's two places: no replica got a snapshot."""
-    result = run_seed(67_773, Settings.of_seed(67_773, short=True))
+    result = run_seed(67_773, WorldSettings.of_seed(67_773, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_replaced_voter_is_not_configured_any_more() -> None:
     """Of the simulator: it gave a replica that was replaced the static voters of the first start,
     which was the replica alone, and so it led a quorum of its own. ``LocalQuorum`` gives none."""
-    result = run_seed(71_409, Settings.of_seed(71_409, short=True))
+    result = run_seed(71_409, WorldSettings.of_seed(71_409, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_loop_that_waits_for_a_slow_disk_does_not_spin() -> None:
     """Of the simulator: a batch waited for a segment whose preparation took seconds, begun while
     the disk was slow. The leader looked for it each millisecond, which was taken for spinning."""
-    result = run_seed(72_061, Settings.of_seed(72_061, short=True))
+    result = run_seed(72_061, WorldSettings.of_seed(72_061, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_what_was_never_flushed_may_go_with_the_power_while_a_replica_is_recovered() -> None:
     """Of the simulator: the tail of a leader that was killed was in the page cache alone, and was
     not acknowledged. The run demanded it."""
-    result = run_seed(67_776, Settings.of_seed(67_776))
+    result = run_seed(67_776, WorldSettings.of_seed(67_776))
     assert result["ok"], result["violation"]
 
 
 def test_a_voter_that_said_that_it_has_no_log_may_fetch_one() -> None:
     """Of the simulator: a replica that was cut off began a campaign by an answer from before the
     voter that gave it had fetched a log. Its log is what counts at the time of the answer (D23)."""
-    result = run_seed(76_197, Settings.of_seed(76_197, short=True))
+    result = run_seed(76_197, WorldSettings.of_seed(76_197, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_refusal_on_a_stream_is_asked_for_again_outside_streams() -> None:
     """L1: it names the new leader and not its disk. An observer whose only bootstrap server had
     lost its leadership opened stream after stream there, and never followed the new leader."""
-    result = run_seed(77_530, Settings.of_seed(77_530, short=True))
+    result = run_seed(77_530, WorldSettings.of_seed(77_530, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_leader_that_a_reassignment_removes_leaves_an_idle_quorum() -> None:
     """Of the simulator: it handed over in the second in which nothing may be elected."""
-    result = run_seed(80_886, Settings.of_seed(80_886, short=True))
+    result = run_seed(80_886, WorldSettings.of_seed(80_886, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_an_epoch_that_was_damaged_on_its_way_is_no_strangers() -> None:
     """Of the simulator: a flipped bit of an answer moved the epoch of an observer, and a stranger
     that had just asked for votes was blamed."""
-    result = run_seed(81_556, Settings.of_seed(81_556, short=True))
+    result = run_seed(81_556, WorldSettings.of_seed(81_556, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_the_head_of_a_frame_is_not_changed_on_its_way() -> None:
     """Of the simulator: it took a head for records, and a changed epoch let an observer follow
     another leader of the epoch than its quorum's. TCP's checksum has to hold there."""
-    result = run_seed(83_609, Settings.of_seed(83_609, short=True))
+    result = run_seed(83_609, WorldSettings.of_seed(83_609, short=True))
     assert result["ok"], result["violation"]
 
 
@@ -430,33 +430,33 @@ def test_an_operator_is_not_kept_by_what_its_program_does(seed: int) -> None:
     """Of the simulator: a program waited for one outcome after the other, or for a replica that
     never starts, for longer than a quorum may need to come to rest, and a replica without which
     that does not was its to mend."""
-    result = run_seed(seed, Settings.of_seed(seed, short=True))
+    result = run_seed(seed, WorldSettings.of_seed(seed, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_quorum_that_waits_for_a_voter_is_not_watched_for_a_minute() -> None:
     """Of the simulator: voters without a log and a voter that never returns, as it is designed
     (D10). Producers that tried again all the while were taken for events without end."""
-    result = run_seed(6_102, Settings.of_seed(6_102))
+    result = run_seed(6_102, WorldSettings.of_seed(6_102))
     assert result["ok"], result["violation"]
 
 
 def test_readers_of_a_follower_try_again_together() -> None:
     """Each had a pause of its own: with several, one request or another failed each millisecond,
     and the replica was busy for as long as its leader took none (L7)."""
-    result = run_seed(160_592, Settings.of_seed(160_592, short=True))
+    result = run_seed(160_592, WorldSettings.of_seed(160_592, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_what_arrives_late_is_no_spinning() -> None:
     """Of the simulator: a producer's connection was slow, and what it had sent was appended in the
     time in which an idle replica's steps are counted (L7)."""
-    result = run_seed(172_020, Settings.of_seed(172_020, short=True))
+    result = run_seed(172_020, WorldSettings.of_seed(172_020, short=True))
     assert result["ok"], result["violation"]
 
 
 def test_a_voter_that_moved_and_is_ahead_has_the_leader_come_to_its_epoch() -> None:
     """Its first votes went out in a later epoch than that of the leader, which knew it by its
     former address alone, and which no request of a voter moved: it waited for an election (L1)."""
-    result = run_seed(181_749, Settings.of_seed(181_749, short=True))
+    result = run_seed(181_749, WorldSettings.of_seed(181_749, short=True))
     assert result["ok"], result["violation"]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kraftfast.core import invariants as within_one
-from kraftfast.sim import Settings
-from kraftfast.sim.oracles.invariants import Oracle
+from kraftfast.sim import WorldSettings
 from kraftfast.sim.oracles.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.oracles.vote_oracle import VoteOracle
 from kraftfast.sim.oracles.voter_oracle import VoterOracle
+from kraftfast.sim.oracles.world_invariants import Oracle
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
 
@@ -48,7 +48,7 @@ CUT_OFF: dict[str, Any] = {
     "append_every_ms": 8.0,
     "chaos_ms": 1_500,
 }
-"""Settings in which leaders often go on without their quorum."""
+"""WorldSettings in which leaders often go on without their quorum."""
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -78,7 +78,7 @@ def test_a_sweep_comes_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in (451, 479, 482, 494):  # quick ones
         assert run_seed(seed)["ok"]
     for seed in (8, 10):
-        assert run_seed(seed, Settings.of_seed(seed, short=True, **CUT_OFF))["ok"]
+        assert run_seed(seed, WorldSettings.of_seed(seed, short=True, **CUT_OFF))["ok"]
     assert set(calls) == set(CHECKED) and min(calls.values()) > 1, calls
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kraftfast.log.recovery import Settings
+from kraftfast.log.recovery import LogSettings
 from tests.sim.kit import Home, NothingIsLeft
 
 SIZE = 700
-MAPPED = Settings(
+MAPPED = LogSettings(
     segment_bytes=16 * 1024, stride_bytes=8 * 1024, prepare_bytes=16 * 1024, how="mapped"
 )
 

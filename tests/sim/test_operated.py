@@ -10,15 +10,15 @@ import pytest
 
 from kraftfast.core.messages import UpdateFeaturesRequest
 from kraftfast.errors import Closed, ErrorCode, KraftfastError
-from kraftfast.node.status import status
+from kraftfast.node.replica_status import status
 from kraftfast.sim.chance import Chance
 from kraftfast.sim.clients import operating
 from kraftfast.sim.clients.making_more import MakingMore
 from kraftfast.sim.clients.operating import OperatorByAdmin
 from kraftfast.sim.clients.supervising_more import SupervisingMore
-from kraftfast.sim.machines.host import MEMORY_BYTES
 from kraftfast.sim.machines.quorum_disk import MadeDisk
-from kraftfast.sim.settings import OPERATED_FROM, Delays, Settings
+from kraftfast.sim.machines.sim_host import MEMORY_BYTES
+from kraftfast.sim.settings import OPERATED_FROM, Delays, WorldSettings
 from kraftfast.sim.swarm import THINNED, THINNED_FROM
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
@@ -180,7 +180,7 @@ def test_what_makes_no_quorum_is_refused() -> None:
 
 def test_equal_seeds_are_equal_runs() -> None:
     seeds = range(OPERATED_FROM, OPERATED_FROM + 60)
-    chosen = {each: Settings.of_seed(each, short=True) for each in seeds}
+    chosen = {each: WorldSettings.of_seed(each, short=True) for each in seeds}
     wanted = [each for each, one in chosen.items() if one.supervised and one.user][:1]
     wanted += [each for each, one in chosen.items() if one.async_producers and one.strangers][:1]
     for seed in wanted:
@@ -193,13 +193,13 @@ def test_equal_seeds_are_equal_runs() -> None:
 def test_short_runs_have_fewer_clients_from_a_seed_on() -> None:
     """Each kind of client is in some of them, and long runs and older seeds are what they were."""
     seeds = range(THINNED_FROM, THINNED_FROM + 300)
-    short = [Settings.of_seed(each, short=True) for each in seeds]
-    long = [Settings.of_seed(each) for each in seeds]
+    short = [WorldSettings.of_seed(each, short=True) for each in seeds]
+    long = [WorldSettings.of_seed(each) for each in seeds]
     for name in THINNED:
         here, there = (sum(bool(getattr(each, name)) for each in some) for some in (short, long))
         assert 0 < here < max(there, 300)
     assert {each.answer_ms for each in short} == {each.silence_ms for each in short} == {200}
-    before = Settings.of_seed(THINNED_FROM - 1, short=True)
+    before = WorldSettings.of_seed(THINNED_FROM - 1, short=True)
     assert (before.answer_ms, before.silence_ms) == (3_000, 2_000)
     assert {each.answer_ms for each in long} == {3_000}
 

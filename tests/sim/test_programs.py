@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kraftfast.sim.clients.program import Program, SimLock
+from kraftfast.sim.clients.program import SimLock, SimProgram
 from kraftfast.sim.clients.remote_clients import RemoteNamed, RemoteReader
 from kraftfast.sim.machines.event_loop import SimEventLoop
-from kraftfast.sim.machines.tcp import Stream
+from kraftfast.sim.machines.tcp import TcpStream
 from kraftfast.sim.swarm import SHORTER_FROM
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun
@@ -119,7 +119,7 @@ def test_equal_seeds_are_equal_runs_with_them(clients: dict[str, int]) -> None:
 
 
 def test_a_lock_is_held_by_one_thread_and_waited_for(quorum: Quorum) -> None:
-    program = Program(quorum.world, 99)
+    program = SimProgram(quorum.world, 99)
     lock, found = SimLock(program), []
 
     def hold(name: str, timeout: float) -> None:
@@ -141,7 +141,7 @@ def test_a_process_that_has_ended_tells_of_no_task(
     quorum: Quorum, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of the simulator: tasks of a killed program were told on stderr, in the midst of a sweep."""
-    program = Program(quorum.world, 97)
+    program = SimProgram(quorum.world, 97)
     loop = SimEventLoop(program)
     loop.call_exception_handler({"message": "nobody took it"})
     assert [each.message for each in caplog.records] == ["nobody took it"]
@@ -156,20 +156,20 @@ def test_a_process_that_has_ended_tells_of_no_task(
 # --- streams --------------------------------------------------------------------------------------
 
 
-def connected(quorum: Quorum) -> tuple[Stream, Stream]:
+def connected(quorum: Quorum) -> tuple[TcpStream, TcpStream]:
     """Two ends of a connection, the asking one first, between two hosts that run nothing."""
     tcp = quorum.world.tcp
-    asker, asked = (Program(quorum.world, id).files for id in (98, 99))
-    listener = Stream(asked, tcp)
+    asker, asked = (SimProgram(quorum.world, id).files for id in (98, 99))
+    listener = TcpStream(asked, tcp)
     listener.bind(("host-99", 7))
     listener.listen(4)
-    stream = Stream(asker, tcp)
+    stream = TcpStream(asker, tcp)
     stream.connect_ex(("host-99", 7))
     quorum.wait(lambda: stream.state == "open")
     return stream, listener.accept()[0]
 
 
-def read(stream: Stream) -> bytes:
+def read(stream: TcpStream) -> bytes:
     room = bytearray(1 << 16)
     try:
         return bytes(room[: stream.recv_into(room)])

@@ -15,11 +15,11 @@ from kraftfast.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, StorageError
 from kraftfast.log.small_files import quorum_state
 from kraftfast.node.tcp.partition_leader import PartitionLeader
-from kraftfast.sim.clients.consumer import Consumer
+from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.clients.operator import Order
 from kraftfast.sim.faults.rotting import KINDS, LOSABLE, files_in
-from kraftfast.sim.machines.disk import Crash
+from kraftfast.sim.machines.sim_disk import Crash
 from kraftfast.sim.oracles.producer_oracle import check_epochs
 from kraftfast.sim.require import Violation
 from kraftfast.types import NO_OFFSET
@@ -110,7 +110,7 @@ def test_a_consumer_reads_what_is_committed() -> None:
 def test_a_consumer_that_is_told_wrong_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quorum = Quorum(5)
     leader = begun(quorum)
-    consumer = Consumer(quorum.world)
+    consumer = KafkaConsumer(quorum.world)
     while consumer.position < 5:
         consumer.ask(leader)
     monkeypatch.setattr(PartitionLeader, name, PLANTED[name])

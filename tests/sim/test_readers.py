@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.sim.clients.reading import LocalReading, Reading
+from kraftfast.sim.clients.watched_consumers import LocalReading, Reading
 from kraftfast.sim.machines.program_disk import ProgramDisk
-from kraftfast.sim.settings import LOCAL_CLIENTS_FROM, Settings
+from kraftfast.sim.settings import LOCAL_CLIENTS_FROM, WorldSettings
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun, with_snapshots
 
@@ -115,5 +115,5 @@ def test_seeds_of_before_have_no_readers() -> None:
     names = "real_consumers", "local_consumers", "local_watchers"
     many = range(LOCAL_CLIENTS_FROM, LOCAL_CLIENTS_FROM + 50)
     for name in names:
-        assert not any(getattr(Settings.of_seed(seed), name) for seed in range(50))
-        assert any(getattr(Settings.of_seed(seed), name) for seed in many)
+        assert not any(getattr(WorldSettings.of_seed(seed), name) for seed in range(50))
+        assert any(getattr(WorldSettings.of_seed(seed), name) for seed in many)

@@ -12,8 +12,8 @@ import pytest
 from kraftfast.errors import NotFormatted
 from kraftfast.node.processes.supervisor import PAUSE_S_MAX, Supervisor, Worker
 from kraftfast.node.storage import local_layout
-from kraftfast.sim import Settings, run_seed
-from kraftfast.sim.clients import replacing
+from kraftfast.sim import WorldSettings, run_seed
+from kraftfast.sim.clients import replace_command
 from kraftfast.sim.clients.supervising import Supervising
 from kraftfast.sim.machines.workers import WorkerProcess
 from kraftfast.sim.require import Violation
@@ -167,14 +167,14 @@ def test_a_worker_that_is_slow_to_stop_holds_up_no_other() -> None:
 
 def test_equal_seeds_are_equal_runs_with_it() -> None:
     settings: dict[str, Any] = {"short": True, "supervised": True}
-    runs = [run_seed(10_002, Settings.of_seed(10_002, **settings)) for _ in range(2)]
+    runs = [run_seed(10_002, WorldSettings.of_seed(10_002, **settings)) for _ in range(2)]
     assert runs[0]["ok"], runs[0]["violation"]
     assert runs[0]["digest"] == runs[1]["digest"] and runs[0]["events"] == runs[1]["events"]
 
 
 def test_some_seeds_have_one_and_none_of_before() -> None:
-    assert not any(Settings.of_seed(seed).supervised for seed in range(300))
-    assert any(Settings.of_seed(seed).supervised for seed in range(10_000, 10_100))
+    assert not any(WorldSettings.of_seed(seed).supervised for seed in range(300))
+    assert any(WorldSettings.of_seed(seed).supervised for seed in range(10_000, 10_100))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -199,7 +199,7 @@ def test_a_quorum_that_is_described_before_it_is_made_is_seen(
 @pytest.mark.parametrize("seed", range(6))
 def test_a_voter_that_lost_its_disk_is_replaced(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """D19: under a new directory id, though the program that replaces it may die at any moment."""
-    monkeypatch.setattr(replacing, "REPLACES", 1.0)
+    monkeypatch.setattr(replace_command, "REPLACES", 1.0)
     quorum = Quorum(3, transport="ring", supervised=True, kraft_version=1)
     supervising = supervising_of(quorum)
     supervising.running = False

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.sim import Settings, run_seed
+from kraftfast.sim import WorldSettings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
 from kraftfast.sim.faults.plans import seeds_of
@@ -93,13 +93,13 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
 def test_clients_on_the_host_of_the_replicas() -> None:
     """Only later seeds have them: those before are the runs that they were."""
     seeds = range(LOCAL_CLIENTS_FROM, LOCAL_CLIENTS_FROM + 10)
-    assert not any(Settings.of_seed(seed - 10).local_producers for seed in range(10, 1_000))
+    assert not any(WorldSettings.of_seed(seed - 10).local_producers for seed in range(10, 1_000))
     found = sweep(seeds, short=True)
     total: Counter[str] = Counter()
     for result in found:
         assert result["ok"], f"--seed {result['seed']} --short: {result['violation']}"
         total.update(result["counts"])
-    producers = sum(Settings.of_seed(seed, short=True).local_producers for seed in seeds)
+    producers = sum(WorldSettings.of_seed(seed, short=True).local_producers for seed in seeds)
     assert producers > 4 and total["real producers"] >= producers
     assert total["local questions answered"] and total["local admins: status"]
     assert total["real names taken"] and total["client_kill"]
@@ -157,7 +157,7 @@ def test_a_seed_is_one_run_whenever_garbage_is_collected(
     The seed is drawn as when it was found, and as it is drawn today.
     """
     monkeypatch.setattr("kraftfast.sim.swarm.THINNED_FROM", thinned_from)
-    settings, lines = Settings.of_seed(50338, short=True), count()
+    settings, lines = WorldSettings.of_seed(50338, short=True), count()
 
     def collecting(_line: str) -> None:
         if next(lines) % 100 == 0:
@@ -223,9 +223,11 @@ def test_a_trace_tells_facts_and_actions(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_short_seed_is_the_same_run_without_a_plan_cut_down() -> None:
     """Event by event: begun by the command, too."""
     planned = next(seeds_of("doubt_again"))
-    settings = Settings.of_seed(planned, short=True)
+    settings = WorldSettings.of_seed(planned, short=True)
     assert "doubt_again" not in settings.faults
-    assert settings.chaos_ms <= 800 and settings.voters == Settings.of_seed(planned, False).voters
+    assert (
+        settings.chaos_ms <= 800 and settings.voters == WorldSettings.of_seed(planned, False).voters
+    )
     found = list(run_on_workers(iter((planned, 4)), float("inf"), 1, False, True))
     assert [each["ok"] for each in found] == [True, True]
     assert found[0]["digest"] == run_seed(planned, settings)["digest"]
@@ -233,8 +235,8 @@ def test_a_short_seed_is_the_same_run_without_a_plan_cut_down() -> None:
 
 
 def test_the_settings_of_a_seed_can_be_overridden() -> None:
-    assert Settings.of_seed(3, voters=2).voters == 2
-    assert Settings.of_seed(3) == Settings.of_seed(3) != Settings.of_seed(4)
+    assert WorldSettings.of_seed(3, voters=2).voters == 2
+    assert WorldSettings.of_seed(3) == WorldSettings.of_seed(3) != WorldSettings.of_seed(4)
 
 
 def test_the_command_says_which_package_is_missing() -> None:

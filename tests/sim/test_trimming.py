@@ -8,10 +8,10 @@ import pytest
 
 from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.sim.clients.recovering import look
-from kraftfast.sim.faults.trimming import check_trimmed, trim
-from kraftfast.sim.machines.disk import Crash
-from kraftfast.sim.settings import OPERATED_FROM, Settings
+from kraftfast.sim.clients.recover_command import look
+from kraftfast.sim.faults.trim_command import check_trimmed, trim
+from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.settings import OPERATED_FROM, WorldSettings
 from tests.sim.kit import PATH, Home, NothingIsLeft, Quorum
 from tests.sim.steps import BESIDE, begun
 from tests.sim.test_recovering import lose_power
@@ -95,6 +95,8 @@ def test_power_may_go_at_any_call_though_not_all_was_flushed() -> None:
 
 def test_logs_are_trimmed_in_later_seeds_alone() -> None:
     """Those before stay the runs that they were; ``test_short_seeds`` counts what comes of it."""
-    assert not any("trim" in Settings.of_seed(each).faults for each in range(44_900, OPERATED_FROM))
+    assert not any(
+        "trim" in WorldSettings.of_seed(each).faults for each in range(44_900, OPERATED_FROM)
+    )
     later = range(OPERATED_FROM, OPERATED_FROM + 40)
-    assert any("trim" in Settings.of_seed(each, short=True).faults for each in later)
+    assert any("trim" in WorldSettings.of_seed(each, short=True).faults for each in later)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.spark.sessions.session import get_spark, why_not
+from kraftfast.spark.sessions.local_session import get_spark, why_not
 from tests.spark.kit import LogFiles
 
 

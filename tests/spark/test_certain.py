@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast.log.reading.extents import Extent  # noqa: E402
-from kraftfast.spark.reading.certain import Certain, Held, SetAt, certain_end  # noqa: E402
+from kraftfast.spark.reading.certain import Certain, HeldRecords, SetAt, certain_end  # noqa: E402
 from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet  # noqa: E402
 
 Entry = tuple[int, int, VoterSet | None]
@@ -130,7 +130,7 @@ class History:
             self.must = max(self.must, log, key=len)
         return found.end.offset - known.offset
 
-    def held(self, one: Replica, known: OffsetAndEpoch) -> Held:
+    def held(self, one: Replica, known: OffsetAndEpoch) -> HeldRecords:
         epochs: list[tuple[int, int]] = []
         for at, (epoch, _, _) in enumerate(one.log):
             if not epochs or epochs[-1][0] != epoch:
@@ -138,7 +138,7 @@ class History:
         sets = self.sets(one.log)
         below = [each for each in sets if each[0] < known.offset]
         extent = Extent(0, len(one.log), tuple(epochs))
-        return Held(key(one.id), extent, one.epoch, tuple(below[-1:] + sets[len(below) :]))
+        return HeldRecords(key(one.id), extent, one.epoch, tuple(below[-1:] + sets[len(below) :]))
 
 
 def test_no_leader_lacks_what_was_certain() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
 from kraftfast.spark.sessions.class_archive import ClassArchive  # noqa: E402
-from kraftfast.spark.sessions.session import why_not  # noqa: E402
+from kraftfast.spark.sessions.local_session import why_not  # noqa: E402
 
 PROGRAM = """
 from kraftfast.spark import get_spark

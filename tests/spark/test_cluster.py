@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 import kraftfast  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
-from kraftfast.spark.sessions.session import why_not  # noqa: E402
+from kraftfast.spark.sessions.local_session import why_not  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ import sys
 from pyspark.sql import SparkSession
 from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.spark import audit, register, told
-from kraftfast.spark.sessions import session
+from kraftfast.spark.sessions import local_session
 session.environment(quiet=False)
 spark = register(SparkSession.builder.remote("local[2]").getOrCreate())
 log, mark = sys.argv[1:]

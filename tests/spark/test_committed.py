@@ -23,13 +23,13 @@ from kraftfast.connected import directories_of  # noqa: E402
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.reading.extents import LogExtents  # noqa: E402
 from kraftfast.log.small_files import quorum_state  # noqa: E402
+from kraftfast.log.small_files.committed_floor import FLOOR, write_floor  # noqa: E402
 from kraftfast.log.small_files.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
     format_directory,
     random_uuid,
 )
-from kraftfast.log.small_files.floor import FLOOR, write_floor  # noqa: E402
 from kraftfast.spark.jobs.digests import Digest, alike, digest_of  # noqa: E402
 from kraftfast.spark.jobs.shared import shared_offsets, void_tails  # noqa: E402
 from kraftfast.spark.reading.locations import find_places  # noqa: E402

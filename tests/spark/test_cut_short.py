@@ -16,7 +16,7 @@ import os, sys
 from kraftfast.errors import KraftfastError
 from kraftfast.spark.reading import split_reader, splits
 from kraftfast.spark.jobs.digests import digest_of
-from kraftfast.spark.options import LOG_OPTIONS, LogOptions
+from kraftfast.spark.spark_options import LOG_OPTIONS, SparkLogOptions
 from kraftfast.spark.reading.locations import find_places
 from kraftfast.spark.reading.arrow_batches import chosen, row_fields
 from kraftfast.spark.reading.transactions import Transactions
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 how, path, segment, size = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 (place,) = find_places(path)
-options = LogOptions.of({"path": path}, LOG_OPTIONS, "kraftfast")
+options = SparkLogOptions.of({"path": path}, LOG_OPTIONS, "kraftfast")
 opened = splits.open_segment
 def cut(*arguments):
     found = opened(*arguments)
@@ -39,7 +39,7 @@ digests.open_segment = cut
 try:
     if how == "plan":
         print([each.reason for each in splits.pieces(place, splits.Bounds(), 1 << 30, None)
-               if isinstance(each, splits.Damage)])
+               if isinstance(each, splits.Damaged)])
     elif how == "rows":
         schema = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
         list(split_reader.read_rows(piece, options, schema, True))

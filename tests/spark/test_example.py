@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.spark.sessions.session import why_not
+from kraftfast.spark.sessions.local_session import why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.spark.reading.committed import OneLog  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
-from kraftfast.spark.streaming.leader import LeaderLine  # noqa: E402
+from kraftfast.spark.streaming.leader_connection import LeaderLine  # noqa: E402
 from kraftfast.spark.streaming.lineage import lineages, positions  # noqa: E402
 from kraftfast.spark.streaming.stream import StreamReader  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, struct  # noqa: E402

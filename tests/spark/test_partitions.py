@@ -16,7 +16,7 @@ from kraftfast import errors  # noqa: E402
 from kraftfast.record import pure  # noqa: E402
 from kraftfast.record.shapes import Record  # noqa: E402
 from kraftfast.spark.jobs.conversion import convert  # noqa: E402
-from kraftfast.spark.reading.remote import _until  # noqa: E402
+from kraftfast.spark.reading.remote_ranges import _until  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.spark.streaming.lineage import positions  # noqa: E402
 from tests.spark.kit import TIMESTAMP, read_all, rows_of, struct  # noqa: E402

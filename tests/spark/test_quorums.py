@@ -21,11 +21,11 @@ from kraftfast import errors  # noqa: E402
 from kraftfast.client.connection import Connection  # noqa: E402
 from kraftfast.node.processes.tuning import free_port  # noqa: E402
 from kraftfast.spark.jobs.conversion import convert  # noqa: E402
-from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
-from kraftfast.spark.reading import fetched, remote, splits  # noqa: E402
+from kraftfast.spark.reading import fetched, remote_ranges, splits  # noqa: E402
 from kraftfast.spark.reading.committed import Logs, OneLog  # noqa: E402
 from kraftfast.spark.reading.locations import find_places  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.spark_options import LOG_OPTIONS, SparkLogOptions  # noqa: E402
 from kraftfast.types import OffsetAndEpoch  # noqa: E402
 from kraftfast.wire.messages import ApiKey  # noqa: E402
 from tests.spark.kit import read_all, rows_of, struct  # noqa: E402
@@ -97,15 +97,15 @@ def test_a_conversion_takes_what_is_new(spark: Any, tmp_path: Path) -> None:
 
 
 def test_ranges_cover_the_log_without_gaps(quorum: kraftfast.LocalQuorum) -> None:
-    options = LogOptions.of(
+    options = SparkLogOptions.of(
         {"bootstrap.servers": servers(quorum), "splitBytes": "30000"}, LOG_OPTIONS, "x"
     )
-    end = remote.committed_end(options)
-    found = remote.ranges(options, 0, end)
+    end = remote_ranges.committed_end(options)
+    found = remote_ranges.ranges(options, 0, end)
     assert len(found) > 2
     assert [0, *(part.end_offset for part in found)][:-1] == [part.first_offset for part in found]
     assert found[-1].end_offset == end
-    assert remote.ranges(options, end, end) == []
+    assert remote_ranges.ranges(options, end, end) == []
 
 
 def test_by_directory(quorum: kraftfast.LocalQuorum) -> None:
@@ -228,11 +228,11 @@ def test_a_stream_goes_on_with_the_snapshot_of_a_running_quorum(
             for n in range(300):
                 producer.append_many([b"value %d " % n + b"." * 40_000])
         where = {"bootstrap.servers": servers(quorum), "timeout": "20"}
-        options = LogOptions.of(where, LOG_OPTIONS, "x")
+        options = SparkLogOptions.of(where, LOG_OPTIONS, "x")
         deadline = time.monotonic() + 30
-        while remote.log_start(options) == 0 and time.monotonic() < deadline:
+        while remote_ranges.log_start(options) == 0 and time.monotonic() < deadline:
             time.sleep(0.1)
-        start, end = {"quorum": 3}, {"quorum": remote.committed_end(options)}
+        start, end = {"quorum": 3}, {"quorum": remote_ranges.committed_end(options)}
         names = ["offset", "epoch", "key", "value"]
         strict = LogSource(where).streamReader(struct(names))
         with pytest.raises(errors.OffsetOutOfRange, match="by now, and offset 3 is to be read"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast import errors
-from kraftfast.spark.sessions import failures, session
+from kraftfast.spark.sessions import local_session, spark_failures
 
 
 def java(place: Path, version: str, release: bool = True) -> None:
@@ -31,12 +31,12 @@ def java(place: Path, version: str, release: bool = True) -> None:
 )
 def test_versions(tmp_path: Path, version: str, number: int, release: bool) -> None:
     java(tmp_path, version, release)
-    assert session.java_version(str(tmp_path / "bin" / "java")) == number
+    assert local_session.java_version(str(tmp_path / "bin" / "java")) == number
 
 
 def refused(message: str) -> None:
     with pytest.raises(errors.SparkUnavailable, match=message) as caught:
-        session.get_spark()
+        local_session.get_spark()
     assert "\n" not in str(caught.value) and caught.value.exit_code == 5
 
 
@@ -52,7 +52,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return missing
 
 
-@pytest.mark.parametrize("name", session.PACKAGES)
+@pytest.mark.parametrize("name", local_session.PACKAGES)
 def test_a_package_is_missing(packages: set[str], name: str) -> None:
     packages.add(name)
     refused(f"the package {name} is not installed: pip install 'kraftfast\\[spark\\]'")
@@ -64,7 +64,7 @@ def test_a_package_is_missing(packages: set[str], name: str) -> None:
 )
 def test_what_no_session_can_be_made_of(settings: dict[str, str], text: str) -> None:
     with pytest.raises(errors.InvalidOption, match=text):
-        session.get_spark(**settings)
+        local_session.get_spark(**settings)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_executors_of_other_hosts_find_the_driver(
     for name in ("SPARK_LOCAL_IP", "SPARK_CONF_DIR", "PYTHONPATH"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    monkeypatch.setattr(session, "why_not", lambda: "")
+    monkeypatch.setattr(local_session, "why_not", lambda: "")
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", Builder())
     with pytest.raises(errors.SparkUnavailable, match="enough"):
-        session.get_spark(master)
+        local_session.get_spark(master)
     assert ("spark.driver.host" in asked) == ("SPARK_LOCAL_IP" in os.environ) == there
     assert ("spark.driver.bindAddress" in asked) == there
 
@@ -105,7 +105,7 @@ def test_executors_of_other_hosts_find_the_driver(
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     """Of its settings' folder, that is, in the directory for temporary files."""
     code = (
-        "import os; from kraftfast.spark.sessions import session; "
+        "import os; from kraftfast.spark.sessions import local_session; "
         "session.environment(); print(os.environ)"
     )
     given = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
@@ -122,7 +122,7 @@ def test_the_sockets_of_a_session_go_with_it(deep: bool) -> None:
     """Spark leaves each in the directory for temporary files, a few for each job; it must know a
     folder that is not too long for a socket's name."""
     code = (
-        "import os; from kraftfast.spark.sessions.session import get_spark; "
+        "import os; from kraftfast.spark.sessions.local_session import get_spark; "
         "spark = get_spark('local[1]', short=True); "
         "print(spark.createDataFrame([(1,)], 'n int').rdd.map(lambda row: row.n).sum()); "
         "print(spark.conf.get('spark.python.unix.domain.socket.dir', '')); spark.stop()"
@@ -159,7 +159,7 @@ def test_java_too_old(packages: set[str], tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_nothing_else_loads_spark() -> None:
     program = (
-        "import sys, kraftfast, kraftfast.cli.root, kraftfast.spark.sessions.session\n"
+        "import sys, kraftfast, kraftfast.cli.root, kraftfast.spark.sessions.local_session\n"
         "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -171,10 +171,10 @@ def test_what_a_worker_raised_comes_back_as_it_was() -> None:
         "[PYTHON_DATA_SOURCE_ERROR] Failed\nTraceback (most recent call last):\n  File x\n"
         "kraftfast.errors.NoQuorum: no leader within 3 s\n\tat org.apache.spark\n" + "at x\n" * 60
     )
-    with pytest.raises(errors.NoQuorum, match="^no leader within 3 s$"), failures.told():
+    with pytest.raises(errors.NoQuorum, match="^no leader within 3 s$"), spark_failures.told():
         raise type("AnalysisException", (Exception,), {"__module__": "pyspark.errors"})(page)
-    with pytest.raises(ZeroDivisionError), failures.told():
+    with pytest.raises(ZeroDivisionError), spark_failures.told():
         raise ZeroDivisionError
-    other = failures.explain(RuntimeError("[SOME] first line\nValueError: of a worker\nat x"))
+    other = spark_failures.explain(RuntimeError("[SOME] first line\nValueError: of a worker\nat x"))
     assert isinstance(other, errors.SparkFailed)
     assert str(other) == "[SOME] first line: of a worker"

@@ -29,12 +29,12 @@ import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
-from kraftfast.spark.sessions.session import why_not  # noqa: E402
+from kraftfast.spark.sessions.local_session import why_not  # noqa: E402
 from kraftfast.spark.writing.direct_tasks import note_rows  # noqa: E402
 from kraftfast.spark.writing.outgoing import check_schema  # noqa: E402
 from kraftfast.spark.writing.sink import (  # noqa: E402
-    Appended,
     BatchWriter,
+    RowsAppended,
     SinkOptions,
     append_rows,
 )
@@ -91,7 +91,7 @@ def test_a_damaged_note_of_a_job_is_told(quorum: kraftfast.LocalQuorum, tmp_path
     made = options(quorum, writeMode="direct", producerName="noted", stagingDir=str(tmp_path))
     value = StructType([StructField("value", StringType())])
     job = BatchWriter(made, value, False).job
-    note_rows(job, made, None, [Appended(3, 0, 0, 3), Appended(4, 0, 3, 7)])
+    note_rows(job, made, None, [RowsAppended(3, 0, 0, 3), RowsAppended(4, 0, 3, 7)])
     assert BatchWriter(made, value, False).noted == [3, 4]
     (note,) = Path(job.directory).glob("direct.json")
     note.write_bytes(b"")
@@ -142,8 +142,8 @@ def test_two_attempts_at_once_store_each_row_once(quorum: kraftfast.LocalQuorum)
     assert begun.wait(20)
     attempt(quick())
     earlier.join(20)
-    done = [each for each in outcomes if isinstance(each, Appended)]
-    fenced = [each for each in outcomes if not isinstance(each, Appended)]
+    done = [each for each in outcomes if isinstance(each, RowsAppended)]
+    fenced = [each for each in outcomes if not isinstance(each, RowsAppended)]
     assert [(each.rows, each.resumed <= 90) for each in done] == [(200, True)]
     assert [type(each) for each in fenced] == [errors.ProducerFenced]
     assert stored(quorum, b"twice") == values

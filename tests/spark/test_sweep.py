@@ -202,22 +202,22 @@ def test_a_benchmark_that_fails_is_told_with_the_command_that_shows_it() -> None
 
 @pytest.mark.spark
 def test_percentiles_of_samples(spark: Any, tmp_path: Path) -> None:
-    from kraftfast.spark.jobs import percentiles
+    from kraftfast.spark.jobs import commit_percentiles
 
     rows = [(n, n, "commit", 1, float(n + 1), 1) for n in range(1000)]
     rows += [(0, -1, "travel", 2, 50.0, 99), (0, -1, "travel", 2, 5000.0, 1)]
     frame = spark.createDataFrame(
         rows, "at_us bigint, commit bigint, stage string, replica int, us double, count bigint"
     )
-    found = percentiles.table(percentiles.latency(frame))
+    found = commit_percentiles.table(commit_percentiles.latency(frame))
     assert [(row["stage"], row["count"]) for row in found] == [("travel", 100), ("commit", 1000)]
     travel, commit = found
     for name, exact in (("p50_us", 500.5), ("p99_us", 990.0), ("max_us", 1000.0)):
         assert exact * 0.99 <= commit[name] <= exact * 1.023
     assert travel["p50_us"] == pytest.approx(50, rel=0.023) and travel["max_us"] == 5000
-    halves = percentiles.table(percentiles.latency(frame, slices=2))
+    halves = commit_percentiles.table(commit_percentiles.latency(frame, slices=2))
     assert [row["slice"] for row in halves if row["stage"] == "commit"] == [0, 1]
-    percentiles.picture(halves, str(tmp_path / "p.svg"))
+    commit_percentiles.picture(halves, str(tmp_path / "p.svg"))
     assert (tmp_path / "p.svg").read_text().count("<polyline") == 8
     with pytest.raises(errors.InvalidOption, match="no samples of a benchmark"):
-        percentiles.latency(frame.drop("us"))
+        commit_percentiles.latency(frame.drop("us"))

@@ -16,15 +16,15 @@ from kraftfast import errors  # noqa: E402
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.reading.extents import Extent  # noqa: E402
 from kraftfast.log.small_files import quorum_state  # noqa: E402
+from kraftfast.log.small_files.committed_floor import write_floor  # noqa: E402
 from kraftfast.log.small_files.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
     format_directory,
     random_uuid,
 )
-from kraftfast.log.small_files.floor import write_floor  # noqa: E402
 from kraftfast.record.control import control_batch  # noqa: E402
-from kraftfast.spark.reading.certain import Certain, Held, certain_end  # noqa: E402
+from kraftfast.spark.reading.certain import Certain, HeldRecords, certain_end  # noqa: E402
 from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.types import (  # noqa: E402
     ElectionState,
@@ -56,16 +56,16 @@ def voters(*keys: int | ReplicaKey) -> VoterSet:
 def held(
     of: int | ReplicaKey, runs: list[tuple[int, int]], *sets: tuple[int, VoterSet],
     epoch: int | None = 0,
-) -> Held:  # fmt: skip
+) -> HeldRecords:  # fmt: skip
     """``runs``: (epoch, where it ends), rising."""
     starts = [0, *(end for _, end in runs)]
     epochs = tuple((epoch, start) for (epoch, _), start in zip(runs, starts))
     stored = None if epoch is None else max(epoch, *(each for each, _ in runs))
     of = key(of) if isinstance(of, int) else of
-    return Held(of, Extent(0, runs[-1][1], epochs), stored, sets)
+    return HeldRecords(of, Extent(0, runs[-1][1], epochs), stored, sets)
 
 
-def end_of(*logs: Held, known: OffsetAndEpoch = NOTHING) -> int:
+def end_of(*logs: HeldRecords, known: OffsetAndEpoch = NOTHING) -> int:
     found: Certain = certain_end(logs, known)
     assert found.index < 0 or logs[found.index].extent.end_offset >= found.end.offset
     return found.end.offset
@@ -77,9 +77,9 @@ THREE = (-1, voters(1, 2, 3))
 def test_a_voter_whose_records_stand_in_a_snapshot_may_win_by_its_epoch() -> None:
     """It fetched the snapshot of a leader of epoch 2, and no record yet that follows."""
     two = [held(id, [(1, 100), (1, 180)], THREE) for id in (1, 2)]
-    fetched = Held(key(3), Extent(120, 120), 2, (THREE,), 2)
+    fetched = HeldRecords(key(3), Extent(120, 120), 2, (THREE,), 2)
     assert end_of(*two, fetched) == 0, "not what the two of epoch 1 hold alike"
-    assert end_of(*two, Held(key(3), Extent(120, 120), 1, (THREE,), 1)) == 180
+    assert end_of(*two, HeldRecords(key(3), Extent(120, 120), 1, (THREE,), 1)) == 180
 
 
 def test_a_removed_voters_old_directory_is_no_majority() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.node.processes.tuning import Settings, Tuning
+from kraftfast.node.processes.tuning import KernelSettings, Tuning
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -41,7 +41,7 @@ MISTAKES = {
 
 
 def test_settings_are_those_of_the_tuning() -> None:
-    assert Settings.__annotations__.keys() == set(Tuning.__struct_fields__)
+    assert KernelSettings.__annotations__.keys() == set(Tuning.__struct_fields__)
 
 
 @pytest.fixture(scope="module")

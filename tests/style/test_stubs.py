@@ -16,7 +16,7 @@ import kraftfast
 PACKAGE = Path(kraftfast.__file__).parent
 INTERNAL = {
     "record/batch": {"Hold"},
-    "record/builder": {"Headers"},
+    "record/builder": {"HeaderList"},
     "record/columns": {"Arrays", "Parts"},
 }
 """Extension types that only compiled code names: Cython makes every one an attribute."""

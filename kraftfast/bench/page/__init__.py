@@ -24,8 +24,8 @@ from kraftfast.bench.page import (
     of_stages,
 )
 from kraftfast.bench.page.html import Drawn
-from kraftfast.bench.page.parts import Entry, Picture, Section, entries
-from kraftfast.bench.page.reading import Histograms
+from kraftfast.bench.page.parts import PageEntry, Picture, Section, entries
+from kraftfast.bench.page.result_lines import Histograms
 from kraftfast.bench.result import Result
 
 PICTURES_MAX = 120
@@ -53,7 +53,7 @@ class Page:
         if not drawing.is_installed() and self.pictures:
             self.told.append(drawing.MISSING)
 
-    def _sections(self, found: list[Entry]) -> list[Section]:
+    def _sections(self, found: list[PageEntry]) -> list[Section]:
         histograms = Histograms(self.told)
         made = [
             *of_results.summary(found),

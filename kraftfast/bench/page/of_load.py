@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from kraftfast.bench.page.axes import axes_of, chunks, key, key_height, mark, scale, style
 from kraftfast.bench.page.drawing import SERIES, Colours
 from kraftfast.bench.page.of_percentiles import Curve, curve_of, pictures_of
-from kraftfast.bench.page.parts import Entry, Picture, Section
-from kraftfast.bench.page.reading import Histograms, number, numbers, percentiles_us
-from kraftfast.bench.page.shapes import axes_of, chunks, key, key_height, mark, scale, style
+from kraftfast.bench.page.parts import PageEntry, Picture, Section
+from kraftfast.bench.page.result_lines import Histograms, number, numbers, percentiles_us
 from kraftfast.bench.page.texts import duration, figure
 
 MODE = "load"
@@ -22,7 +22,7 @@ HEIGHT = 2.9
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoadStep:
     """What was measured at a rate in the repetitions that held it, most of them or all.
 
     ``held``: in how many, and of how many.
@@ -49,19 +49,19 @@ class Steps:
     """The steps of one measure, or of all measures of a result that have one rate each."""
 
     name: str
-    steps: list[Step]
+    steps: list[LoadStep]
     lost: list[Lost]
     commands: list[str]
 
     @property
-    def knee(self) -> Step | None:
+    def knee(self) -> LoadStep | None:
         """Return the step with the most records a second for each microsecond of p99: beyond
         it the latency grows faster than the rate (power: Kleinrock, ICC 1979)."""
         timed = [each for each in self.steps if each.p99_us]
         return max(timed, key=lambda each: each.rate / each.p99_us, default=None)
 
 
-def load(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
+def load(entries: list[PageEntry], histograms: Histograms) -> Iterator[Section]:
     """Yield throughput against latency, and the percentiles at each rate."""
     found = [steps for each in entries for steps in _of(each, histograms)]
     found = [each for each in found if len(each.steps) + len(each.lost) >= POINTS_MIN]
@@ -90,8 +90,8 @@ def load(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
     )  # fmt: skip
 
 
-def _of(entry: Entry, histograms: Histograms) -> Iterator[Steps]:
-    alone: list[tuple[str, Step | Lost]] = []
+def _of(entry: PageEntry, histograms: Histograms) -> Iterator[Steps]:
+    alone: list[tuple[str, LoadStep | Lost]] = []
     for measure in dict.fromkeys(run.measure for run in entry.result.runs):
         found = _steps(entry, measure, histograms)
         if len(found) == 1:
@@ -103,14 +103,14 @@ def _of(entry: Entry, histograms: Histograms) -> Iterator[Steps]:
         yield _sorted(entry.named(MODE), [step for _, step in alone], commands)
 
 
-def _sorted(name: str, found: list[Step | Lost], commands: list[str]) -> Steps:
-    steps = [each for each in found if isinstance(each, Step)]
+def _sorted(name: str, found: list[LoadStep | Lost], commands: list[str]) -> Steps:
+    steps = [each for each in found if isinstance(each, LoadStep)]
     lost = [each for each in found if isinstance(each, Lost)]
     steps.sort(key=lambda each: each.wanted)
     return Steps(name, steps, sorted(lost, key=lambda each: each.wanted), commands)
 
 
-def _steps(entry: Entry, measure: str, histograms: Histograms) -> list[Step | Lost]:
+def _steps(entry: PageEntry, measure: str, histograms: Histograms) -> list[LoadStep | Lost]:
     """Return the steps of a measure of the plan.
 
     Steps that are shares of a measured maximum differ between repetitions: they go by the name of
@@ -127,7 +127,7 @@ def _steps(entry: Entry, measure: str, histograms: Histograms) -> list[Step | Lo
     return [each for each in found if each is not None]
 
 
-def _step(name: str, lines: list[dict[str, Any]], histograms: Histograms) -> Step | Lost | None:
+def _step(name: str, lines: list[dict[str, Any]], histograms: Histograms) -> LoadStep | Lost | None:
     wanted, rates = median(numbers(lines, "rate_wanted")), numbers(lines, "records_per_s")
     if not rates:
         return None
@@ -146,7 +146,7 @@ def _step(name: str, lines: list[dict[str, Any]], histograms: Histograms) -> Ste
         p50, p99 = median(told[0]), median(told[1])
     name = f"{figure(wanted)}/s"
     curves = {stage: curve_of(name, merged[stage]) for stage in STAGES if stage in merged}
-    return Step(wanted, median(rates_held), p50, p99, curves, (len(rates_held), tried))
+    return LoadStep(wanted, median(rates_held), p50, p99, curves, (len(rates_held), tried))
 
 
 def _said(each: Steps) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
 from kraftfast.bench.page.drawing import Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section, Table
-from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
+from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
 from kraftfast.bench.page.texts import duration, figure, plain, short, size, spread
 
 KRAFTFAST, FLOOR = "kraftfast", "floor"
@@ -23,7 +23,7 @@ OTHERS = 1
 class Row:
     """A measure of a program: its first line, and its figures in each repetition."""
 
-    entry: Entry
+    entry: PageEntry
     measure: str
     line: dict[str, Any]
     rates: list[float]
@@ -55,7 +55,7 @@ class Row:
         return self.line.get("sync") is True
 
 
-def peers(entries: list[Entry]) -> Iterator[Section]:
+def peers(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield what other logs do beside ours, and what each promises."""
     found = [row for each in entries for row in _rows(each)]
     missing = [reason for each in entries for reason in each.result.failures.values()]
@@ -85,7 +85,7 @@ def peers(entries: list[Entry]) -> Iterator[Section]:
     yield made
 
 
-def _rows(entry: Entry) -> Iterator[Row]:
+def _rows(entry: PageEntry) -> Iterator[Row]:
     for measure in entry.measures:
         line = entry.lines(measure)[0]
         keys = ("records_per_s", "p50_us", "p99_us")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from kraftfast.bench.page.axes import axes_of, chunks, key, key_height, scale, style
 from kraftfast.bench.page.drawing import SERIES, Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section
-from kraftfast.bench.page.reading import Histograms, percentiles_us
-from kraftfast.bench.page.shapes import axes_of, chunks, key, key_height, scale, style
+from kraftfast.bench.page.parts import PageEntry, Picture, Section
+from kraftfast.bench.page.result_lines import Histograms, percentiles_us
 from kraftfast.bench.page.texts import duration
 
 WHOLE = "commit"
@@ -20,10 +20,10 @@ Curve = tuple[str, Any, Any]
 """A name, shares of samples that are slower (1 is all of them), and microseconds."""
 
 
-def curves(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
+def curves(entries: list[PageEntry], histograms: Histograms) -> Iterator[Section]:
     """Yield the curves of append to commit, then those of the stages of each measure."""
-    whole: list[tuple[Entry, str, Curve]] = []
-    stages: list[tuple[Entry, str, list[Curve]]] = []
+    whole: list[tuple[PageEntry, str, Curve]] = []
+    stages: list[tuple[PageEntry, str, list[Curve]]] = []
     for each in entries:
         for measure in each.measures:
             lines = [line for line in each.lines(measure) if line.get("mode") != "load"]
@@ -40,7 +40,7 @@ def curves(entries: list[Entry], histograms: Histograms) -> Iterator[Section]:
         yield _of_stages(stages)
 
 
-def _of_stages(stages: list[tuple[Entry, str, list[Curve]]]) -> Section:
+def _of_stages(stages: list[tuple[PageEntry, str, list[Curve]]]) -> Section:
     text = (
         "Each line is one stage, over all replicas and repetitions. A stage whose line climbs to "
         "the right is one that makes slow commits slow."
@@ -56,7 +56,7 @@ def _stage(name: str) -> str:
     return name.removeprefix("stage ").replace("_", " ")
 
 
-def _section(whole: list[tuple[Entry, str, Curve]]) -> Section:
+def _section(whole: list[tuple[PageEntry, str, Curve]]) -> Section:
     name, _, us = min((curve for *_, curve in whole), key=lambda curve: curve[2][-1])
     text = (
         "From the append of a record to its commit: the further to the right, the rarer the "

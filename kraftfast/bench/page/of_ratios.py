@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from kraftfast.bench.compare import Comparison, compare, holdings, interval, missing
+from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, row_names, rows_height
 from kraftfast.bench.page.drawing import Colours
 from kraftfast.bench.page.of_results import NAMES
-from kraftfast.bench.page.parts import Entry, Picture, Section, Table
-from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, row_names, rows_height
+from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
 from kraftfast.bench.page.texts import figure, plain
 
 FLOOR = "floor"
@@ -39,7 +39,7 @@ class Ratio:
     tint: int
 
 
-def changes(entries: list[Entry]) -> Iterator[Section]:
+def changes(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield what became better or worse from the first result to each of the others."""
     if len(entries) < 2:
         return
@@ -52,11 +52,11 @@ def changes(entries: list[Entry]) -> Iterator[Section]:
             yield _change(first, other, lines)
 
 
-def _shared(first: Entry, other: Entry) -> list[str]:
+def _shared(first: PageEntry, other: PageEntry) -> list[str]:
     return [name for name in first.result.measures if name in other.repetitions]
 
 
-def _change(first: Entry, other: Entry, lines: list[Comparison]) -> Section:
+def _change(first: PageEntry, other: PageEntry, lines: list[Comparison]) -> Section:
     shown = [each for each in lines if each.verdict in ("better", "worse")]
     told = [f"{each.measure!r} {NAMES.get(each.key, each.key)} {each.verdict}" for each in shown]
     shared, held = len(_shared(first, other)), holdings(first.result, other.result)
@@ -116,7 +116,7 @@ def _shown(each: Comparison) -> tuple[str, str]:
     return f"{each.ratio:.3f}", f"{each.low:.3f}–{each.high:.3f}"
 
 
-def floor(entries: list[Entry]) -> Iterator[Section]:
+def floor(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield how much of the floor's records a second each measure reaches."""
     ratios, rows, commands = [], [], []
     for each in entries:
@@ -151,11 +151,11 @@ def floor(entries: list[Entry]) -> Iterator[Section]:
     )
 
 
-def _is_floor(entry: Entry, measure: str) -> bool:
+def _is_floor(entry: PageEntry, measure: str) -> bool:
     return all(line.get("peer") == FLOOR for line in entry.lines(measure))
 
 
-def _share(entry: Entry, measure: str, beside: str) -> Ratio | None:
+def _share(entry: PageEntry, measure: str, beside: str) -> Ratio | None:
     """Return a measure's share of a floor; None where the two are not the same work."""
     own, others = entry.lines(measure)[0], entry.lines(beside)[0]
     if own.get("mode") not in CLOSED:

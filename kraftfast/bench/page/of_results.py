@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from kraftfast.bench.compare import differences
+from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
 from kraftfast.bench.page.drawing import Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section, Table
-from kraftfast.bench.page.reading import number
-from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
+from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
+from kraftfast.bench.page.result_lines import number
 from kraftfast.bench.page.texts import figure, spread
 from kraftfast.bench.result import runs_of, shown_keys
 
@@ -26,7 +26,7 @@ NAMES = {
 }
 
 
-def machine(entries: list[Entry]) -> Iterator[Section]:
+def machine(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield what the results are, the facts of their machines, and what differs between them."""
     head = ["result", "name", "began", "runs", "complete"]
     rows = [
@@ -59,12 +59,12 @@ def machine(entries: list[Entry]) -> Iterator[Section]:
     yield made
 
 
-def _fact(entry: Entry, key: str) -> str:
+def _fact(entry: PageEntry, key: str) -> str:
     found = entry.result.machine.get(key)
     return "-" if found is None else str(found)
 
 
-def _by_measure(entries: list[Entry]) -> list[tuple[Entry, str]]:
+def _by_measure(entries: list[PageEntry]) -> list[tuple[PageEntry, str]]:
     """Return each measure of each result, those of one name beside each other."""
     found = [(each, measure) for each in entries for measure in each.measures]
     order = {name: at for at, name in enumerate(dict.fromkeys(name for _, name in found))}
@@ -75,7 +75,7 @@ def _once(texts: list[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def summary(entries: list[Entry]) -> Iterator[Section]:
+def summary(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield the medians and ranges of each measure."""
     rows, commands, partly = [], [], False
     keys = shown_keys(each.result for each in entries)
@@ -100,7 +100,7 @@ def summary(entries: list[Entry]) -> Iterator[Section]:
     yield Section("Summary", [text], tables=[Table(head, rows)], commands=_once(commands))
 
 
-def rates(entries: list[Entry]) -> Iterator[Section]:
+def rates(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield the records a second of every repetition, as dots."""
     rows, commands = [], []
     for each, measure in _by_measure(entries):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from kraftfast.bench.page.axes import axes_of, chunks, key, key_height, mark, scale, style
 from kraftfast.bench.page.drawing import SERIES, Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section
-from kraftfast.bench.page.reading import dicts, number, numbers
-from kraftfast.bench.page.shapes import axes_of, chunks, key, key_height, mark, scale, style
+from kraftfast.bench.page.parts import PageEntry, Picture, Section
+from kraftfast.bench.page.result_lines import dicts, number, numbers
 from kraftfast.bench.page.texts import duration, figure, plain, short, size
 
 VARIED = {
@@ -90,7 +90,7 @@ class Line:
     commands: list[str]
 
 
-def scaling(entries: list[Entry]) -> Iterator[Section]:
+def scaling(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield a section for each option along which there are lines."""
     for along, axis in VARIED.items():
         lines = [line for each in entries for line in lines_of(each, along)]
@@ -115,7 +115,7 @@ def scaling(entries: list[Entry]) -> Iterator[Section]:
         )
 
 
-def lines_of(entry: Entry, along: str) -> Iterator[Line]:
+def lines_of(entry: PageEntry, along: str) -> Iterator[Line]:
     """Yield the lines of a result along an option: all else that was asked for is equal."""
     groups: dict[tuple[str, ...], dict[float, list[tuple[str, dict[str, Any]]]]] = {}
     others = [name for name in (*FIXED, *VARIED) if name != along]

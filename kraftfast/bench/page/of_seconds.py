@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from kraftfast.bench.page.axes import axes_of
 from kraftfast.bench.page.drawing import Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section
-from kraftfast.bench.page.reading import Second, timeline
-from kraftfast.bench.page.shapes import axes_of
+from kraftfast.bench.page.parts import PageEntry, Picture, Section
+from kraftfast.bench.page.result_lines import PageSecond, timeline
 from kraftfast.bench.page.texts import duration, figure, short
 
 PANEL, BESIDES = 1.35, 0.7
@@ -17,7 +17,7 @@ PANEL, BESIDES = 1.35, 0.7
 RUNS_MAX, LOOKS_MIN = 12, 2
 
 
-def seconds(entries: list[Entry]) -> Iterator[Section]:
+def seconds(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield the time series of the measures that have one."""
     made = Section("By the second", ["Each line is one repetition. A steady log has flat lines."])
     for each in entries:
@@ -34,7 +34,7 @@ def seconds(entries: list[Entry]) -> Iterator[Section]:
         yield made
 
 
-def _sentences(name: str, runs: list[list[Second]]) -> list[str]:
+def _sentences(name: str, runs: list[list[PageSecond]]) -> list[str]:
     looks = [look for run in runs for look in run]
     rates = [look.records_per_s for look in looks]
     slow = [look.p999_us for look in looks if look.p999_us is not None]
@@ -52,16 +52,16 @@ def _sentences(name: str, runs: list[list[Second]]) -> list[str]:
     return texts
 
 
-def _picture(name: str, title: str, runs: list[list[Second]]) -> Picture:
+def _picture(name: str, title: str, runs: list[list[PageSecond]]) -> Picture:
     panels = 2 + _has_flushes(runs)
     return Picture(name, f"{title}, by the second", PANEL * panels + BESIDES, _draw(runs, panels))
 
 
-def _has_flushes(runs: list[list[Second]]) -> bool:
+def _has_flushes(runs: list[list[PageSecond]]) -> bool:
     return any(look.flushes is not None for run in runs for look in run)
 
 
-def _draw(runs: list[list[Second]], panels: int) -> Any:
+def _draw(runs: list[list[PageSecond]], panels: int) -> Any:
     def draw(drawn: Any, colours: Colours) -> None:
         from matplotlib.ticker import FuncFormatter
 
@@ -87,15 +87,15 @@ def _draw(runs: list[list[Second]], panels: int) -> Any:
     return draw
 
 
-def _rates(run: list[Second]) -> tuple[list[float], list[float]]:
+def _rates(run: list[PageSecond]) -> tuple[list[float], list[float]]:
     return [look.at_s for look in run], [look.records_per_s for look in run]
 
 
-def _slowest(run: list[Second]) -> tuple[list[float], list[float]]:
+def _slowest(run: list[PageSecond]) -> tuple[list[float], list[float]]:
     known = [look for look in run if look.p999_us is not None]
     return [look.at_s for look in known], [look.p999_us or 0.0 for look in known]
 
 
-def _flushes(run: list[Second]) -> tuple[list[float], list[float]]:
+def _flushes(run: list[PageSecond]) -> tuple[list[float], list[float]]:
     known = [look for look in run if look.flushes is not None]
     return [look.at_s for look in known], [look.flushes or 0.0 for look in known]

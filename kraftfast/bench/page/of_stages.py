@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, key, row_names, rows_height
 from kraftfast.bench.page.drawing import Colours
-from kraftfast.bench.page.parts import Entry, Picture, Section, Table
-from kraftfast.bench.page.reading import dicts, number
-from kraftfast.bench.page.shapes import ROWS_MAX, axes_of, chunks, key, row_names, rows_height
+from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
+from kraftfast.bench.page.result_lines import dicts, number
 from kraftfast.bench.page.texts import duration, figure
 from kraftfast.bench.report import MEANINGS
 
@@ -23,7 +23,7 @@ KEY_INCHES = 0.7
 Medians = dict[str, float]
 
 
-def stages(entries: list[Entry]) -> Iterator[Section]:
+def stages(entries: list[PageEntry]) -> Iterator[Section]:
     """Yield the stages of each measure that has them."""
     found = [
         (each, measure, p50, p99)
@@ -66,7 +66,7 @@ def stages(entries: list[Entry]) -> Iterator[Section]:
     )  # fmt: skip
 
 
-def _medians(entry: Entry, measure: str, percentile: str) -> Medians:
+def _medians(entry: PageEntry, measure: str, percentile: str) -> Medians:
     """Return the median over all repetitions of each stage, of the replica where it is shortest."""
     values: dict[str, list[float]] = {}
     for line in entry.lines(measure):

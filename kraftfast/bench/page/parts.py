@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftfast.bench.page.reading import dicts, numbers
+from kraftfast.bench.page.result_lines import dicts, numbers
 from kraftfast.bench.plan import Measure, combinations
 from kraftfast.bench.result import TIMES, Held, Result, held_in, mostly
 from kraftfast.errors import InputError
@@ -53,7 +53,7 @@ class Section:
     commands: list[str] = field(default_factory=list)
 
 
-class Entry:
+class PageEntry:
     """A result on a page, and the letter that stands for it: none where it is the only one.
 
     A line with a ``part`` is a measure of its own, ``"the measure: the part"``.
@@ -123,11 +123,11 @@ def _commands(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield known.name, shlex.join(words)
 
 
-def entries(results: list[tuple[str, Result]]) -> list[Entry]:
+def entries(results: list[tuple[str, Result]]) -> list[PageEntry]:
     """Return results, by (place, result), with their letters."""
     if len(results) == 1:
-        return [Entry("", *results[0])]
-    return [Entry(_letter(at), *each) for at, each in enumerate(results)]
+        return [PageEntry("", *results[0])]
+    return [PageEntry(_letter(at), *each) for at, each in enumerate(results)]
 
 
 def _letter(place: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kraftfast.cli import reach
-from kraftfast.cli.quorum.options import reaches
+from kraftfast.cli.quorum.quorum_options import reaches
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.quorum_info import QuorumInfo, ReplicaState

@@ -9,7 +9,7 @@ import click
 
 from kraftfast.arguments import listed
 from kraftfast.cli import reach
-from kraftfast.cli.quorum.options import dry_run, ids, reaches, say
+from kraftfast.cli.quorum.quorum_options import dry_run, ids, reaches, say
 from kraftfast.cli.quorum.voters import forget
 
 

@@ -7,7 +7,7 @@ import time
 import click
 
 from kraftfast.cli import reach
-from kraftfast.cli.quorum.options import dry_run, reaches, say
+from kraftfast.cli.quorum.quorum_options import dry_run, reaches, say
 
 
 @click.command()

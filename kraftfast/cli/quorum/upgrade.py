@@ -9,7 +9,7 @@ import time
 import click
 
 from kraftfast.cli import reach
-from kraftfast.cli.quorum.options import dry_run, reaches, say
+from kraftfast.cli.quorum.quorum_options import dry_run, reaches, say
 
 RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?:\.[0-9]+)?(?:-IV[0-9]+)?")
 DYNAMIC_SINCE = (3, 9)

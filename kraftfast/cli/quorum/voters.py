@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kraftfast.cli import options, reach
-from kraftfast.cli.quorum.options import dry_run, reaches, say
+from kraftfast.cli.quorum.quorum_options import dry_run, reaches, say
 from kraftfast.cli.root import Terminated
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--command-config",
     "-c",
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="The server.properties of the replica that is to vote.",
 )
 @click.option(
@@ -102,7 +102,7 @@ def from_properties(path: str) -> tuple[int, Uuid, tuple[Endpoint, ...], str | N
 
     Raises InputError, InvalidOption, NotFormatted, ForeignDirectory.
     """
-    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.server_properties import read_server
     from kraftfast.errors import ForeignDirectory, InvalidOption
     from kraftfast.log.disk import Disk
     from kraftfast.log.small_files.directory import read_meta
@@ -152,7 +152,7 @@ def telling_what_goes_on(id: int, made: bool) -> Iterator[None]:
 
 def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     """Return the endpoints of a replica, as it reports them once it runs. Raises NoQuorum."""
-    from kraftfast.client.local import wait_started
+    from kraftfast.client.local_socket import wait_started
     from kraftfast.errors import NoQuorum
     from kraftfast.types import Endpoint
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
 
 ASK_S_MAX = 3.0
 

@@ -14,7 +14,7 @@ import click
 from kraftfast.cli import options
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
     from kraftfast.types import Endpoint, Uuid, Voter, VoterSet
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "-c",
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="Format one replica: its server.properties.",
 )
 @click.option(
@@ -100,7 +100,7 @@ def format_(
             "--config needs --cluster-id; kraftfast storage random-uuid makes one"
         )
     assert config is not None
-    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.server_properties import read_server
     from kraftfast.cli.storage.ask import refuse_second_quorum
     from kraftfast.node.witness import refuse_only_voter
 
@@ -192,7 +192,7 @@ def level_of(features: tuple[str, ...]) -> int:
 
 def feature_level(feature: str) -> int:
     """Parse ``kraft.version=LEVEL``. Raises InvalidOption."""
-    from kraftfast.cli.properties import is_number
+    from kraftfast.cli.server_properties import is_number
     from kraftfast.errors import InvalidOption
 
     name, equals, level = feature.partition("=")
@@ -249,7 +249,7 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
 def parse_initial(text: str, listener: str) -> list[Voter]:
     """Parse ``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
     from kraftfast.arguments import ID_MAX
-    from kraftfast.cli.properties import address_of, is_id
+    from kraftfast.cli.server_properties import address_of, is_id
     from kraftfast.errors import InvalidOption
     from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 

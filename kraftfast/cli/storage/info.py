@@ -14,13 +14,13 @@ from kraftfast.cli import options
     "--config",
     "-c",
     required=True,
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="Its server.properties.",
 )
 @click.pass_context
 def info(ctx: click.Context, config: str) -> None:
     """Show the directory of a server, as kafka-storage info does. Problems are exit code 1."""
-    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.server_properties import read_server
 
     node = read_server(config).node
     lines, problems = looked_at(node.directory, node.node_id)

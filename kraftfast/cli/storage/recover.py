@@ -14,7 +14,7 @@ import click
 from kraftfast.cli import options
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
     from kraftfast.node.storage.stored_replica import StoredReplica
     from kraftfast.types import Endpoint
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "-c",
-    type=options.Place(dir_okay=False),
+    type=options.PlacePath(dir_okay=False),
     help="The server.properties of the replica that continues: where others will reach it.",
 )
 @click.option(
@@ -46,8 +46,8 @@ def recover(
     directory with --no-initial-controllers, start it, and run kraftfast quorum add-controller. A
     replica that is formatted as it first was may begin a second quorum.
     """
-    from kraftfast.cli.properties import read_server
-    from kraftfast.log.recovery import Settings
+    from kraftfast.cli.server_properties import read_server
+    from kraftfast.log.recovery import LogSettings
     from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
 
     directories = folded(paths)
@@ -70,7 +70,7 @@ def recover(
     if not dry_run and (yes or confirmed(chosen)):
         durability = chosen.options.durability
         if node is None:
-            settings = Settings(how="mapped" if durability == "memory" else "written")
+            settings = LogSettings(how="mapped" if durability == "memory" else "written")
         else:
             settings = node.log_settings(durability)
         with kept_stopped(chosen, found):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", metavar="DIR/ID", type=options.Place(path_type=str))
+@click.argument("path", metavar="DIR/ID", type=options.PlacePath(path_type=str))
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--share-device", is_flag=True, help="Make it beside others if its disk is gone.")

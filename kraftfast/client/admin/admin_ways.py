@@ -7,9 +7,16 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from kraftfast.client.client_host import HOST, ClientHost
 from kraftfast.client.cluster import Cluster
-from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import KeptConnection, Refused, add_problem, ask, ask_raw, check_cluster
+from kraftfast.client.local_socket import (
+    KeptConnection,
+    RefusedByReplica,
+    add_problem,
+    ask,
+    ask_raw,
+    check_cluster,
+)
 from kraftfast.client.search import Elsewhere
 from kraftfast.errors import (
     KraftfastError,
@@ -50,7 +57,7 @@ class Way(Protocol):
     """A way to the leader of one quorum; ``topic``: the quorum's log; ``host``: it goes from."""
 
     topic: str
-    host: Host
+    host: ClientHost
 
     def to_leader(self, deadline: float) -> Reached:
         """Reach the leader. Raises NotLeader (no replica leads now), NoQuorum (none answers)."""
@@ -109,7 +116,7 @@ class LocalReached:
         directory: str,
         kept: KeptConnection | None = None,
         cluster_id: str = "",
-        host: Host = HOST,
+        host: ClientHost = HOST,
     ) -> None:
         self.directory, self.kept, self.cluster_id, self.host = directory, kept, cluster_id, host
         self.repeated = Repeated() if kept is None else kept.repeated
@@ -143,7 +150,9 @@ class LocalReached:
             if data.startswith(REFUSED):
                 hello = decode_hello(data)
                 check_cluster(hello, self.cluster_id)
-                raise Refused(f"the replica in {self.directory} answers nothing: {hello.error}")
+                raise RefusedByReplica(
+                    f"the replica in {self.directory} answers nothing: {hello.error}"
+                )
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
         return self.repeated.decode_response(api_key, version, data)
 
@@ -165,7 +174,7 @@ class LocalWay:
         directories: Mapping[int, str],
         topic: str = METADATA_TOPIC,
         cluster_id: str = "",
-        host: Host = HOST,
+        host: ClientHost = HOST,
     ) -> None:
         self.directories, self.topic, self.cluster_id = directories, topic, cluster_id
         self.host = host

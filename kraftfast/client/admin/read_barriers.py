@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraftfast.client.admin.admin_ways import ATTEMPT_S, Reached, Way
-from kraftfast.client.host import HOST, Host
+from kraftfast.client.client_host import HOST, ClientHost
 from kraftfast.client.producer.news import News, call_alone
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -53,7 +53,7 @@ class ReadBarriers:
     # newest one that was answered, and its offset. _asking: held while one is under way, by the
     # thread that changes the two above. news: told when none is under way.
 
-    def __init__(self, ask: Callable[[float], int], host: Host) -> None:
+    def __init__(self, ask: Callable[[float], int], host: ClientHost) -> None:
         self.ask, self.host = ask, host
         self.asked = 0
         self.answered = (0, -1)
@@ -101,12 +101,12 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
         return None
 
 
-def barrier_by(replica: Reached, deadline: float, host: Host = HOST) -> int:
+def barrier_by(replica: Reached, deadline: float, host: ClientHost = HOST) -> int:
     """Return a read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
     return said_by(replica, deadline, None, host)
 
 
-def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
+def said_by(replica: Reached, deadline: float, way: Way | None, host: ClientHost) -> int:
     """Do as :func:`barrier_by`; ``way`` learns which replica leads."""
     try:
         return barrier_of(replica, deadline, way, host)
@@ -116,7 +116,7 @@ def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> i
         raise TimedOut(f"no read barrier in time: {refusal}") from None
 
 
-def barrier_of(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
+def barrier_of(replica: Reached, deadline: float, way: Way | None, host: ClientHost) -> int:
     """Return a read barrier by one replica's word, which asks its leader if it does not lead.
 
     ``way`` learns which replica leads, so that the next question goes there.

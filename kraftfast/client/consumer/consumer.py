@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
-from kraftfast.client.host import HOST, Host
-from kraftfast.client.local import CONNECT_TIMEOUT_S, unreached
+from kraftfast.client.client_host import HOST, ClientHost
+from kraftfast.client.local_socket import CONNECT_TIMEOUT_S, unreached
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.client.watch import Watch
 from kraftfast.errors import (
@@ -68,7 +68,7 @@ class RecordStream(forks.Unique, ABC):
     # position, follow: as above. closed: no more calls, which raise refusal.
     # _committed_end: all below is known to be committed, whatever the replicas know that run now.
 
-    def __init__(self, from_offset: int, follow: bool, host: Host = HOST) -> None:
+    def __init__(self, from_offset: int, follow: bool, host: ClientHost = HOST) -> None:
         self.host = host
         self.position = offset("from_offset", from_offset)
         self.follow = flag("follow", follow)
@@ -247,7 +247,7 @@ class Consumer(RecordStream):
         follow: bool = False,
         timeout: float = 10.0,
         cluster_id: str = "",
-        host: Host = HOST,
+        host: ClientHost = HOST,
     ) -> None:
         deadline = deadline_after(timeout, now=host.monotonic)
         super().__init__(from_offset, follow, host)

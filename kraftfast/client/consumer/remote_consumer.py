@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from kraftfast import limits
-from kraftfast.client.cluster import Cluster, Leader
+from kraftfast.client.cluster import Cluster, KnownLeader
 from kraftfast.client.connection import Connection
 from kraftfast.client.consumer.consumer import RETRY_S, SEARCH_S, RecordStream
 from kraftfast.client.search import Search
@@ -86,7 +86,7 @@ class RemoteConsumer(RecordStream):
         super().__init__(from_offset, follow, cluster.host)
         self.cluster, self.timeout, self.fetch_bytes = cluster, timeout, fetch_bytes
         self._connection: Connection | None = None
-        self._leader: Leader | None = None
+        self._leader: KnownLeader | None = None
         self._ahead: deque[Any] = deque()
         self._ahead_from = from_offset
         self._asked = -1

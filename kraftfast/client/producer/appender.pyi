@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer, Unpack
 
-from kraftfast.client.host import Host
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.producer.news import News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
@@ -17,7 +17,7 @@ class Appender:
     keeper_sleeps: bool
     caller_sleeps: bool
     @property
-    def host(self) -> Host: ...
+    def host(self) -> ClientHost: ...
     @property
     def pumping(self) -> bool: ...
     @property

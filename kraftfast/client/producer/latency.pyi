@@ -1,4 +1,4 @@
-from kraftfast.link.events import Events
+from kraftfast.link.timed_events import Events
 
 class Latencies:
     """Histograms of how long batches took; see latency.pyx."""

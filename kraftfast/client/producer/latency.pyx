@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from kraftfast.link.events cimport (
+from kraftfast.link.timed_events cimport (
     E_CALLBACK, E_RESOLVE, Events, kf_events_note, kf_events_now, kf_events_on,
 )
 from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles

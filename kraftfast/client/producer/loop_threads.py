@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kraftfast.client.host import Host
+from kraftfast.client.client_host import ClientHost
 from kraftfast.errors import NoQuorum, TimedOut
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ SEARCH_S = 0.5
 """A thread that looks for a leader cannot be interrupted: a close waits so long for it."""
 
 
-async def in_thread(host: Host, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+async def in_thread(host: ClientHost, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Return what ``call(...)`` returns, or raise what it raises, from a thread of its own.
 
     Cancelled, or where the loop has ended meanwhile, the call goes on, and its result is dropped.
@@ -47,7 +47,7 @@ async def in_thread(host: Host, call: Callable[..., T], *arguments: Any, **named
 
 
 async def in_steps(
-    host: Host,
+    host: ClientHost,
     check: Callable[[], None],
     deadline: float,
     call: Callable[..., object],

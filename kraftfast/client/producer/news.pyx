@@ -97,8 +97,8 @@ cdef class News:
             self.leave(waiter)
 
 
-cdef class Held:
-    """Hold a lock, waited for until a deadline: ``with Held(lock, deadline):``. Raises NoQuorum."""
+cdef class HeldNews:
+    """Hold a lock, waited for until a deadline: ``with HeldNews(...):``. Raises NoQuorum."""
 
     cdef object lock, now
     cdef double deadline

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.arguments import function
-from kraftfast.client.host import Host
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.producer.latency import Latencies
-from kraftfast.client.producer.news import Held, News
+from kraftfast.client.producer.news import HeldNews, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
-from kraftfast.client.producer.tickets import Batch, resolved_batches
+from kraftfast.client.producer.tickets import TicketedBatch, resolved_batches
 from kraftfast.client.search import Pause
 from kraftfast.errors import KraftfastError
-from kraftfast.link.ports import Thread
+from kraftfast.link.host_ports import Thread
 
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
@@ -32,7 +32,7 @@ LEADER_SILENCE_S = 1.0  # without an answer, until other replicas are asked who 
 class OwnThreads:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
-    host: Host
+    host: ClientHost
     outcomes: Outcomes
     latencies: Latencies
     sender: Sender | None
@@ -41,7 +41,7 @@ class OwnThreads:
     _closed: bool
     _ended: bool
     _exchange: Any
-    _callbacks: list[Callable[[Batch], None]]
+    _callbacks: list[Callable[[TicketedBatch], None]]
     _called_back: int
     _keeper: Thread | None
     _caller: Thread | None
@@ -53,7 +53,7 @@ class OwnThreads:
     pump: Callable[[Sender, int, float], None]
     reconnect: Callable[[float], Sender]
 
-    def on_commit(self, callback: Callable[[Batch], None]) -> None:
+    def on_commit(self, callback: Callable[[TicketedBatch], None]) -> None:
         """Call ``callback(batch)`` for every run of records that is resolved from now on, in order.
 
         Calls come from one thread of the producer, never from the path of an acknowledgement; an
@@ -64,7 +64,7 @@ class OwnThreads:
         function("callback", callback)
         self._check_open()  # before the lock: in a forked child no thread would release it
         deadline = self.host.monotonic() + DEFAULT_TIMEOUT
-        with Held(self._exchange, deadline, self.host.monotonic):
+        with HeldNews(self._exchange, deadline, self.host.monotonic):
             self._check_open()
             if not self._callbacks:
                 self._called_back = self.outcomes.resolved

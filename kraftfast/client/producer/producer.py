@@ -25,14 +25,14 @@ from kraftfast.client.connector import Connector
 from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX, Appender
 from kraftfast.client.producer.init_producer_id import Identities, Standing
 from kraftfast.client.producer.latency import Latencies
-from kraftfast.client.producer.news import Held, News
+from kraftfast.client.producer.news import HeldNews, News
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
 from kraftfast.client.producer.refusals import QuorumClosed
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.producer.silent_leader import SilentLeader
 from kraftfast.client.producer.tickets import (
-    Batch,
+    TicketedBatch,
     add_tickets,
     cut_short,
     naming,
@@ -56,7 +56,7 @@ from kraftfast.errors import (
     WouldBlock,
     WrongProcess,
 )
-from kraftfast.link.ports import Thread
+from kraftfast.link.host_ports import Thread
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import compressor_of
 
@@ -109,7 +109,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         self._record_bytes, self._compression = record_bytes, compression
         self._exchange = self.host.reentrant_lock()
         self._progress_at = (0, self.host.monotonic())
-        self._callbacks: list[Callable[[Batch], None]] = []
+        self._callbacks: list[Callable[[TicketedBatch], None]] = []
         self._called_back = 0
         self._keeper: Thread | None = None
         self._caller: Thread | None = None
@@ -303,7 +303,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         Raises NoQuorum when the deadline passes without one, or soon if it has no slot for one more
         producer; OutOfResources before the first record; RequestRefused, ProducerFenced, Closed.
         """
-        with Held(self._exchange, deadline, self.host.monotonic):
+        with HeldNews(self._exchange, deadline, self.host.monotonic):
             self._give_up_broken()
             search = Search(deadline, self.outcomes.next_ticket > 0, self.host.monotonic)
             problem = ""  # as text: the error holds this frame, and what it tried
@@ -385,7 +385,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise RecordTooLarge(
                 f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
             )
-        with Held(self._exchange, deadline, self.host.monotonic):
+        with HeldNews(self._exchange, deadline, self.host.monotonic):
             self._record_bytes = max(record_bytes, self._record_bytes)
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
                 try:
@@ -448,7 +448,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
     def _end(self, deadline: float) -> None:
         self._closed = True
         try:
-            with Held(self._exchange, deadline, self.host.monotonic):
+            with HeldNews(self._exchange, deadline, self.host.monotonic):
                 self._resolve_rest()
         except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
             run_in_background(lambda: self.close(timeout=FOREVER_S), self.host)

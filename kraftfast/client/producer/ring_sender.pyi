@@ -1,4 +1,4 @@
-from kraftfast.client.host import Host
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.sender import Sender
 from kraftfast.link.hello import Hello
@@ -15,7 +15,7 @@ class RingSender(Sender):
         outcomes: Outcomes,
         batch_bytes: int,
         window: int,
-        host: Host = ...,
+        host: ClientHost = ...,
     ) -> None: ...
     def want_room(self) -> None: ...
     def woke_up(self) -> None: ...

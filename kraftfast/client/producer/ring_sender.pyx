@@ -9,7 +9,7 @@ from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.sender cimport (
     COMMITTED, REFUSED_BATCH, SENT, Sender, Sent,
 )
-from kraftfast.link.events cimport E_ANSWER, kf_events_note, kf_events_on
+from kraftfast.link.timed_events cimport E_ANSWER, kf_events_note, kf_events_on
 from kraftfast.ring.layout cimport (
     ACK, BATCH, NOT_LEADER, REFUSED, AckMessage, BatchMessage, LeaderMessage, RefusedMessage,
 )
@@ -20,7 +20,7 @@ from kraftfast.ring.calls cimport (
 )
 from kraftfast.ring.spsc cimport Doorbell, PeerDoorbell, RingIn, RingMessage, RingOut
 
-from kraftfast.client.host import HOST
+from kraftfast.client.client_host import HOST
 from kraftfast.errors import NotLeader, PeerGone
 
 cdef enum:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kraftfast.client.client_host import ClientHost
 from kraftfast.client.connector import Connector
-from kraftfast.client.host import Host
 from kraftfast.client.producer.outcomes import Outcomes
 from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
 from kraftfast.client.producer.sender import Sender
@@ -13,7 +13,7 @@ from kraftfast.errors import KraftfastError, PeerGone
 class SilentLeader:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
-    host: Host
+    host: ClientHost
     outcomes: Outcomes
     _connector: Connector
     _progress_at: tuple[int, float]

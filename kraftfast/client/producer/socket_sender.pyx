@@ -17,7 +17,7 @@ from kraftfast.buffer cimport Hold, hold
 from kraftfast.client.producer.outcomes cimport Outcomes
 from kraftfast.client.producer.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNKNOWN
 from kraftfast.client.producer.sender cimport Sender, Sent
-from kraftfast.client.producer.stream cimport Stream
+from kraftfast.client.producer.socket_calls cimport Stream
 from kraftfast.wire.produce cimport PartitionProduced
 
 from kraftfast import limits

@@ -29,7 +29,7 @@ class RecordFields(TypedDict, total=False):
 FIELDS = frozenset(RecordFields.__annotations__)
 
 
-class Batch:
+class TicketedBatch:
     """Records that were resolved together: tickets from ``first_ticket`` up to ``end_ticket``.
 
     ``base_offset`` is the offset of the first, the others follow; -1 if they failed: then ``error``
@@ -46,18 +46,18 @@ class Batch:
 
     def __repr__(self) -> str:
         return (
-            f"Batch(first_ticket={self.first_ticket}, end_ticket={self.end_ticket}, "
+            f"TicketedBatch(first_ticket={self.first_ticket}, end_ticket={self.end_ticket}, "
             f"base_offset={self.base_offset}, error={self.error!r})"
         )
 
 
-def resolved_batches(outcomes: Outcomes, first: int) -> list[Batch]:
+def resolved_batches(outcomes: Outcomes, first: int) -> list[TicketedBatch]:
     """Return what became of the resolved tickets from ``first`` on."""
     try:
-        return [Batch(*run) for run in outcomes.runs(first, outcomes.resolved)]
+        return [TicketedBatch(*run) for run in outcomes.runs(first, outcomes.resolved)]
     except UnknownOutcome:
         late = UnknownOutcome("called back too late: what became of them is forgotten")
-        return [Batch(first, outcomes.first_known, -1, late)]
+        return [TicketedBatch(first, outcomes.first_known, -1, late)]
 
 
 def raise_left(outcomes: Outcomes, left_from: int | None, last: int) -> None:

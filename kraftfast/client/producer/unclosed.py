@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraftfast import forks
-from kraftfast.client.host import HOST, Host
+from kraftfast.client.client_host import HOST, ClientHost
 
 if TYPE_CHECKING:
     from kraftfast.client.producer.news import News
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kraftfast.client.producer.sender import Sender
 
 
-def run_in_background(run: Callable[[], object], host: Host = HOST) -> bool:
+def run_in_background(run: Callable[[], object], host: ClientHost = HOST) -> bool:
     """Run a function in a thread; return False, without it, where the interpreter ends.
 
     A thread that is started then never begins, and Python 3.11 waits for it for ever.
@@ -33,7 +33,7 @@ def run_in_background(run: Callable[[], object], host: Host = HOST) -> bool:
 class Collected:
     """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
 
-    host: Host
+    host: ClientHost
     outcomes: Outcomes
     sender: Sender | None
     news: News

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.membership.control import ControlRecord
 from kraftfast.core.membership.own_entry import is_outdated, own_voter
+from kraftfast.core.membership.voter_controls import ControlRecord
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.types import NO_OFFSET, KRaftVersion, KRaftVoters, LeaderChange, ReplicaKey
 

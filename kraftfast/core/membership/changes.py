@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from kraftfast.core.effects import AppendControl, Probe
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership.control import ControlRecord, VoterControls
 from kraftfast.core.membership.voter_change import VoterChange
+from kraftfast.core.membership.voter_controls import ControlRecord, VoterControls
 from kraftfast.core.messages import UpdateRaftVoterResponse
 from kraftfast.core.replication.leader import Leader
 from kraftfast.core.state import QuorumState

@@ -7,7 +7,7 @@ from kraftfast.core.elections.candidate import Candidate
 from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.state import QuorumState
 from kraftfast.core.transitions import transition_to_unattached
 

@@ -10,7 +10,7 @@ is removed under its old directory id, then added under the one that it runs wit
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.elections.transfer import begin_transfer
+from kraftfast.core.elections.leadership_transfer import begin_transfer
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import changes as membership
 from kraftfast.core.membership.changes import ACCEPTED

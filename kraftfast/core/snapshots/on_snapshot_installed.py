@@ -1,4 +1,7 @@
-"""The leader's snapshot stands in place of the log."""
+"""SnapshotInstalled arrives: the leader's snapshot stands in place of the log.
+
+``install_snapshot`` of ``log/snapshots/log_start.pyx`` has put it there.
+"""
 
 from __future__ import annotations
 

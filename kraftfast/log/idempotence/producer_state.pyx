@@ -27,8 +27,8 @@ from kraftfast.errors import CorruptBatch, UnsupportedVersion
 from kraftfast.log.idempotence.forgotten import APART_MAX, EPOCHS_MAX, Forgotten
 from kraftfast.log.small_files.id_ranges import KINDS, kind_of
 
-from kraftfast.log.idempotence.producer cimport (
-    SEQUENCE_MASK, STRETCH_RECORDS_MAX, STRETCHES_MAX, Producer,
+from kraftfast.log.idempotence.producer_entry cimport (
+    SEQUENCE_MASK, STRETCH_RECORDS_MAX, STRETCHES_MAX, ProducerEntry,
 )
 
 cdef extern from "varint.h" nogil:
@@ -51,7 +51,7 @@ def check_producer_state(bytes state not None):
 
 
 cdef bytes encode_state(list producers, forgotten):
-    cdef Producer producer
+    cdef ProducerEntry producer
     cdef bytearray out = bytearray(), one
     cdef int64_t before = 0
     cdef bint framed = bool(forgotten)
@@ -77,7 +77,7 @@ cdef bytes encode_state(list producers, forgotten):
     return bytes(out)
 
 
-cdef bytearray encode_one(Producer producer, int64_t before):
+cdef bytearray encode_one(ProducerEntry producer, int64_t before):
     """Encode one producer, which was touched after the one at ``before``."""
     cdef bytearray out = bytearray()
     cdef int64_t base
@@ -147,7 +147,7 @@ cdef corrupt(str what):
 
 cdef tuple decode_state(bytes state):
     cdef Taker taker = Taker(state), one
-    cdef Producer producer
+    cdef ProducerEntry producer
     cdef int64_t before = 0, version, oldest
     forgotten, found, seen = Forgotten(), [], set()
     if not state:
@@ -197,8 +197,8 @@ cdef object take_forgotten(Taker taker, int64_t version):
     return found
 
 
-cdef Producer take_one(Taker taker, int64_t before):
-    cdef Producer producer = Producer.__new__(Producer)
+cdef ProducerEntry take_one(Taker taker, int64_t before):
+    cdef ProducerEntry producer = ProducerEntry.__new__(ProducerEntry)
     producer.id, producer.epoch = taker.take(), <int16_t>taker.take(0x7FFF)
     producer.touched_offset = before + taker.take(0x7FFFFFFFFFFFFFFF - before)
     producer.name = taker.text()
@@ -206,7 +206,7 @@ cdef Producer take_one(Taker taker, int64_t before):
     return producer
 
 
-cdef int take_records(Producer producer, Taker taker) except -1:
+cdef int take_records(ProducerEntry producer, Taker taker) except -1:
     cdef int64_t records = taker.take(), sequence, base, count, gap
     cdef list stretches = []
     if not records:

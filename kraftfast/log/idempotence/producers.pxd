@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kraftfast.log.idempotence.producer cimport Producer
+from kraftfast.log.idempotence.producer_entry cimport ProducerEntry
 from kraftfast.record.judge cimport kf_batch_header
 
 
@@ -12,10 +12,10 @@ cdef class Producers:
     cdef readonly int64_t original_end     # it is committed once everything below this is
     cdef readonly int64_t origin_offset    # batches below are in what was loaded
     cdef bytes origin                      # the state there, encoded
-    cdef dict by_id                        # of Producer
+    cdef dict by_id                        # of ProducerEntry
     cdef object nameless, named_ones       # OrderedDicts of them, each by touched_offset
     cdef dict by_name                      # those that have a name
-    cdef Producer newest                   # touched last, or None
+    cdef ProducerEntry newest                   # touched last, or None
     cdef readonly object forgotten         # Forgotten
     cdef list marks                        # [(offset, state)]: of segments, snapshots; rising
 
@@ -26,11 +26,11 @@ cdef class Producers:
     cdef int note(self, const kf_batch_header *h, int64_t base_offset,
                   const uint8_t *batch) except -1
     cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1
-    cdef Producer touch(self, int64_t id, int64_t offset)
+    cdef ProducerEntry touch(self, int64_t id, int64_t offset)
     cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
                        int64_t offset) except -1
     cdef int expire(self) except -1
-    cdef int forget(self, Producer producer) except -1
-    cdef int drop(self, Producer producer) except -1
+    cdef int forget(self, ProducerEntry producer) except -1
+    cdef int drop(self, ProducerEntry producer) except -1
     cdef int take_all(self, list producers) except -1
     cdef list by_touch(self)

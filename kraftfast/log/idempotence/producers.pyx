@@ -30,7 +30,7 @@ from kraftfast.errors import CorruptLog, ErrorCode, InvalidOption, KraftfastErro
 from kraftfast.log.idempotence.producer_records import names_in
 from kraftfast.record.shapes import FAULT_TEXTS
 
-from kraftfast.log.idempotence.producer cimport SEQUENCE_MASK, Producer
+from kraftfast.log.idempotence.producer_entry cimport SEQUENCE_MASK, ProducerEntry
 from kraftfast.log.idempotence.producer_state cimport decode_state, encode_state
 from kraftfast.log.segment cimport Segment
 from kraftfast.record.judge cimport (
@@ -70,7 +70,7 @@ cdef class Producers:
     cdef int check(self, const kf_batch_header *h, int32_t epoch) except -1:
         """Check in Kafka's order: id, epoch, sequence. DUPLICATE_SEQUENCE_NUMBER comes with
         ``original_offset`` and ``original_end``; it is no answer before that is committed."""
-        cdef Producer producer = self.newest
+        cdef ProducerEntry producer = self.newest
         cdef int64_t behind
         if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
             return INVALID
@@ -108,7 +108,7 @@ cdef class Producers:
 
     cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1:
         """Record what stands in the log, even if no leader of ours would have taken it."""
-        cdef Producer producer
+        cdef ProducerEntry producer
         if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
             return 0
         producer = self.touch(h.producer_id, base_offset + h.record_count - 1)
@@ -119,13 +119,13 @@ cdef class Producers:
         producer.extend(h.base_sequence, h.record_count, base_offset)
         return 0
 
-    cdef Producer touch(self, int64_t id, int64_t offset):
+    cdef ProducerEntry touch(self, int64_t id, int64_t offset):
         """Make the producer with this id the youngest; if it is new, the oldest goes."""
-        cdef Producer producer = self.newest
+        cdef ProducerEntry producer = self.newest
         if producer is None or producer.id != id:
             producer = self.by_id.get(id)
             if producer is None:
-                producer = Producer.__new__(Producer)
+                producer = ProducerEntry.__new__(ProducerEntry)
                 producer.id = id
                 self.by_id[id] = self.nameless[id] = producer
                 if len(self.by_id) > self.producers_max:
@@ -143,12 +143,12 @@ cdef class Producers:
         of = self.nameless if len(self.nameless) > 1 or not self.named_ones else self.named_ones
         return self.forget(next(iter(of.values())))
 
-    cdef int forget(self, Producer producer) except -1:
+    cdef int forget(self, ProducerEntry producer) except -1:
         """Forget a producer: a batch of it that comes again could not be told from a first one."""
         self.forgotten.add(producer.id, producer.epoch)
         return self.drop(producer)
 
-    cdef int drop(self, Producer producer) except -1:
+    cdef int drop(self, ProducerEntry producer) except -1:
         del self.by_id[producer.id]
         if producer.name is None:
             del self.nameless[producer.id]
@@ -168,7 +168,7 @@ cdef class Producers:
 
     cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
                        int64_t offset) except -1:
-        cdef Producer producer = self.by_name.get(name)
+        cdef ProducerEntry producer = self.by_name.get(name)
         self.newest = None
         if producer is not None and producer.id != id:  # its epochs ran out: another id for it
             if id in self.by_id:

@@ -23,6 +23,7 @@ from kraftfast.log.reading.reader import SEGMENT_FILE, corrupt_log
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.small_files import epoch_checkpoint, quorum_state
+from kraftfast.log.small_files.committed_floor import NOTHING, read_floor
 from kraftfast.log.small_files.directory import (
     META,
     OPTIONS,
@@ -32,7 +33,6 @@ from kraftfast.log.small_files.directory import (
     ReplicaDirectory,
     decode_partition_metadata,
 )
-from kraftfast.log.small_files.floor import NOTHING, read_floor
 from kraftfast.log.small_files.state_check import check_quorum_state
 from kraftfast.log.snapshots.newest_snapshot import clip, holds
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path

@@ -20,7 +20,7 @@ from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files import properties
-from kraftfast.log.small_files.floor import FLOOR
+from kraftfast.log.small_files.committed_floor import FLOOR
 from kraftfast.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,

@@ -32,7 +32,7 @@ def rewrite(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> Non
 
 
 def encode(mark: tuple[int, int]) -> bytes:
-    """Return the bytes of a mark's file, or of the floor's (``floor.py``)."""
+    """Return the bytes of a mark's file, or of the floor's (``committed_floor.py``)."""
     offset, epoch = mark
     line = f"{offset} {epoch}"
     return f"0\n{line}\n{zlib.crc32(line.encode()):08x}\n".encode()

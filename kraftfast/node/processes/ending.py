@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraftfast.node.processes.host import Child
     from kraftfast.node.processes.supervisor import Worker
+    from kraftfast.node.processes.supervisor_host import Child
 
 KILLED_S_MAX = 5.0
 """How long to wait for a killed process, which does not end while a system call hangs on a disk."""

@@ -17,7 +17,7 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.node.processes.ending import kill_process
-from kraftfast.node.processes.host import HOST, Child, Host
+from kraftfast.node.processes.supervisor_host import HOST, Child, HostOfSupervisor
 
 SIBLINGS_BYTES_MAX = 64 * 1024
 
@@ -25,7 +25,7 @@ SIBLINGS_BYTES_MAX = 64 * 1024
 class Sibling:
     """A child of this process that another one forked: what is used of ``subprocess.Popen``."""
 
-    def __init__(self, pid: int, host: Host = HOST) -> None:
+    def __init__(self, pid: int, host: HostOfSupervisor = HOST) -> None:
         self.pid, self._host = pid, host
         self.returncode: int | None = None
         self._lock = host.lock()
@@ -68,7 +68,7 @@ class Launched(NamedTuple):
     process: Child
     sock: socket.socket
     pidfd: int
-    host: Host
+    host: HostOfSupervisor
 
     def end(self) -> None:
         """Kill it and forget it, also if it does not end: it no longer runs code of ours."""
@@ -82,7 +82,7 @@ class Launch:
 
     # first: the one that was started. socks: of the others, which are told by number.
 
-    def __init__(self, count: int = 1, host: Host = HOST) -> None:
+    def __init__(self, count: int = 1, host: HostOfSupervisor = HOST) -> None:
         """Start them. Raises OSError if the first cannot be started."""
         self._host = host
         pairs = [host.pair() for _ in range(count)]
@@ -138,7 +138,7 @@ class Launch:
         self._host.close(self.first.pidfd)
 
 
-class Spare:
+class SpareWorker:
     """Processes that are ready before a quorum asks for them: what a series of quorums starts with.
 
     One of these at a time: those of a program that ends, or forks, end with it.
@@ -146,7 +146,7 @@ class Spare:
 
     # _launch, _made_for: what is ready, and what it took over from this process when it was made.
 
-    def __init__(self, host: Host = HOST) -> None:
+    def __init__(self, host: HostOfSupervisor = HOST) -> None:
         self._host = host
         self._launch: Launch | None = None
         self._made_for: tuple[Any, ...] = ()
@@ -191,6 +191,6 @@ class Spare:
         self._lock = self._host.lock()
 
 
-spare = Spare()
+spare = SpareWorker()
 forks.own(spare)
 forks.at_exit(spare.end)

@@ -11,7 +11,7 @@ from kraftfast import forks
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Signals:
+class ProcessSignals:
     """The signals of this process. A descriptor of the loop tells when one came."""
 
     def __init__(self) -> None:

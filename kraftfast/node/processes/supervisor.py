@@ -34,11 +34,11 @@ from kraftfast.errors import (
 )
 from kraftfast.node.event_log import Entry
 from kraftfast.node.processes.ending import kill, wait_or_kill
-from kraftfast.node.processes.host import HOST, Child, Host, refusals
-from kraftfast.node.processes.launching import Launch, Launched, Spare, spare
+from kraftfast.node.processes.launching import Launch, Launched, SpareWorker, spare
+from kraftfast.node.processes.supervisor_host import HOST, Child, HostOfSupervisor, refusals
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
 
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
@@ -63,7 +63,7 @@ class Worker:
     # comes over sock. told: what was said of why it does not run, until it runs again.
     # held: its directory, as long as it is kept alive: no recovery goes on while it is started.
 
-    def __init__(self, config: NodeConfig, host: Host = HOST) -> None:
+    def __init__(self, config: NodeConfig, host: HostOfSupervisor = HOST) -> None:
         self.config, self.host = config, host
         self.process: Child | None = None
         self.sock: socket.socket | None = None
@@ -189,8 +189,8 @@ class Supervisor:
         self,
         configs: list[NodeConfig],
         restart: bool = True,
-        host: Host = HOST,
-        spare: Spare = spare,
+        host: HostOfSupervisor = HOST,
+        spare: SpareWorker = spare,
     ) -> None:
         self._host, self._spare = host, spare
         self.workers: dict[int, Worker] = {}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
-from kraftfast.node.config import VoterConfig, usual_segment_bytes
+from kraftfast.node.node_config import VoterConfig, usual_segment_bytes
 from kraftfast.node.processes.placement import share
 from kraftfast.node.state_machine import StateMachine, describe_class
 from kraftfast.node.storage.local_layout import PORT_MAX, check_ids
@@ -102,7 +102,7 @@ _chosen: deque[int] = deque(maxlen=256)
 """Ports given last: replicas of one quorum are started after all have theirs."""
 
 
-class Settings(TypedDict, total=False):
+class KernelSettings(TypedDict, total=False):
     """The fields of :class:`Tuning` as keywords, for type checkers."""
 
     flush: Literal["adaptive", "deferred", "parallel"]

@@ -25,10 +25,10 @@ import msgspec
 
 from kraftfast import errors
 from kraftfast.errors import HostUnsupported, KraftfastError, OutOfResources, lack_of_memory
-from kraftfast.node.config import NodeConfig
 from kraftfast.node.event_log import NO_REPLICA, entry_now
-from kraftfast.node.host import KernelProcess
+from kraftfast.node.local_host import KernelProcess
 from kraftfast.node.loop import Loop
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.ports import OwnProcess
 from kraftfast.node.processes.line import ToSupervisor
 

@@ -19,7 +19,7 @@ from kraftfast.wire import messages as wire
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from kraftfast.core.describe import ReplicaDescription
+    from kraftfast.core.describe_quorum import ReplicaDescription
     from kraftfast.node.node import Node
     from kraftfast.node.ports import AskingOperator
     from kraftfast.types import Endpoint, Voter

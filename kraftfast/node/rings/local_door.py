@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kraftfast.errors import CannotListen, PeerGone
-from kraftfast.link.events import Events
 from kraftfast.link.hello import (
     HELLO_BYTES_MAX,
     Hello,
@@ -26,11 +25,12 @@ from kraftfast.link.hello import (
     layout_refusal,
 )
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
+from kraftfast.link.timed_events import Events
 from kraftfast.node.acceptor import Acceptor
+from kraftfast.node.replica_status import status
 from kraftfast.node.rings import local_request, questions
 from kraftfast.node.rings.ring_producers import RingProducer
 from kraftfast.node.slots import TOO_FEW, Slots
-from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 from kraftfast.wire.repeated import Repeated
@@ -55,7 +55,7 @@ class Watcher:
         self.sock, self.bell, self.pid = sock, bell, pid
 
 
-class EventReader:
+class LocalEventReader:
     """A process that reads the events of this replica; they are noted while it is there."""
 
     def __init__(self, sock: socket.socket, events: Events, pid: int) -> None:
@@ -75,7 +75,7 @@ class LocalDoor:
     # node, loop: whose. acceptor: the listener, None while closed.
     # pending: by descriptor, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
-    # readers: descriptor -> EventReader.
+    # readers: descriptor -> LocalEventReader.
     # asking: socket of a question that is not answered yet -> (its kind, process id).
     # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
@@ -89,7 +89,7 @@ class LocalDoor:
         self.slots = Slots()
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
-        self.readers: dict[int, EventReader] = {}
+        self.readers: dict[int, LocalEventReader] = {}
         self.asking: dict[socket.socket, tuple[str, int]] = {}
         self.keeping: set[socket.socket] = set()
         self.asked_until: dict[socket.socket, int] = {}
@@ -283,7 +283,7 @@ class LocalDoor:
             raise
         self.slots.take("events", pid)
         fd = sock.fileno()
-        self.readers[fd] = EventReader(sock, events, pid)
+        self.readers[fd] = LocalEventReader(sock, events, pid)
         hung_up = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(fd, hung_up, lambda _events: self._drop_reader(fd))
 

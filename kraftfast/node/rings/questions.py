@@ -16,7 +16,7 @@ import msgspec
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, InvalidOption, PeerGone
 from kraftfast.link.hello import Hello
-from kraftfast.link.ports import Local
+from kraftfast.link.host_ports import Local
 from kraftfast.link.ring_link import close_all
 from kraftfast.node.failures import describe
 

@@ -23,7 +23,7 @@ from kraftfast.log.reading import served
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment cimport KF_PAGE_MAGIC
 from kraftfast.log.segment_file cimport SegmentFile
-from kraftfast.link.events cimport (
+from kraftfast.link.timed_events cimport (
     E_ACKNOWLEDGE, E_COPY, E_SEND, E_TRAVEL, kf_events_note, kf_events_on,
 )
 from kraftfast.link.stats cimport *

@@ -14,7 +14,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log.log cimport Log
 from kraftfast.log.idempotence.producers cimport Producers
-from kraftfast.link.events cimport E_APPEND, E_COMMIT, E_QUEUE, kf_events_note, kf_events_on
+from kraftfast.link.timed_events cimport E_APPEND, E_COMMIT, E_QUEUE, kf_events_note, kf_events_on
 from kraftfast.link.stats cimport *
 from kraftfast.record.batch import check_batches
 from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_RECORDS
@@ -33,7 +33,7 @@ DEFERRED_MAX = 4096  # I25: answers that wait while the ring of a producer is fu
 RUNS_MAX = 1 << 16  # I25: of one producer; twice the batches of the widest window
 
 
-cdef class Run:
+cdef class AppendRun:
     """Batches of one producer that follow each other in the log and wait for their commit.
 
     With an ``error`` they were refused (``end_offset`` 0) or stand in the log already, at an
@@ -63,7 +63,7 @@ cdef class RingProducer:
     cdef readonly object link
     cdef RingIn inbox
     cdef RingOut out
-    cdef object runs               # deque of Run, by offset
+    cdef object runs               # deque of AppendRun, by offset
     cdef readonly uint64_t taken   # batches taken from the ring so far
     cdef int64_t committed         # everything below may be acknowledged
     cdef readonly str cut_off
@@ -149,13 +149,13 @@ cdef class RingProducer:
 
     cdef _note_refused(self, uint64_t batches, int32_t error, int64_t end_offset=0):
         """Keep a refusal of batches, to be sent once ``end_offset`` is committed."""
-        cdef Run run = Run.__new__(Run)
+        cdef AppendRun run = AppendRun.__new__(AppendRun)
         run.first_batch, run.batches = self.taken, batches
         run.error, run.end_offset = error, end_offset
         self.taken += batches
         self._wait(run)
 
-    cdef int _wait(self, Run run) except -1:
+    cdef int _wait(self, AppendRun run) except -1:
         """Keep what is to be answered later. A producer without a window is cut off: what is
         refused takes no room in its ring, nor in the log."""
         self.runs.append(run)
@@ -165,7 +165,7 @@ cdef class RingProducer:
 
     cdef _answer_refused(self):
         """Send the refusals that come next, as soon as everything before them is resolved."""
-        cdef Run run
+        cdef AppendRun run
         cdef RefusedMessage message
         while self.runs:
             run = self.runs[0]
@@ -269,13 +269,13 @@ cdef class RingProducer:
     cdef _note_refusal(self, Log log):
         """Keep the answer to a batch that the log refused, or that is a duplicate."""
         cdef Producers known = log.producers
-        cdef Run run
+        cdef AppendRun run
         if log.refusal != DUPLICATE:
             self._note_refused(1, log.refusal)
         elif known.original_offset < 0:
             self._note_refused(1, DUPLICATE, known.original_end)
         else:
-            run = Run.__new__(Run)
+            run = AppendRun.__new__(AppendRun)
             run.first_batch, run.batches = self.taken, 1
             run.base_offset, run.end_offset = known.original_offset, known.original_end
             run.appended_ns = kf_now_ns()
@@ -285,9 +285,9 @@ cdef class RingProducer:
     cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches,
                            Stats stats) except -1:
         """Keep a run of batches that were appended, if any, until its commit; return its end."""
-        cdef Run run
+        cdef AppendRun run
         if batches:
-            run = Run.__new__(Run)
+            run = AppendRun.__new__(AppendRun)
             run.first_batch, run.batches = self.taken, batches
             run.base_offset, run.end_offset = base, end
             run.appended_ns = kf_now_ns()
@@ -302,7 +302,7 @@ cdef class RingProducer:
 
         This is the commit of records; ``out.commit`` ends the write of a ring's message.
         """
-        cdef Run run
+        cdef AppendRun run
         cdef AckMessage message
         cdef uint64_t now = 0
         self.committed = end_offset

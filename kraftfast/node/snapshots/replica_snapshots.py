@@ -7,7 +7,7 @@ snapshot takes the place of the log: nothing else may touch that meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -44,8 +44,6 @@ from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 from kraftfast.wire import tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kraftfast.log.disk import Disk, NewFile, StoredFile
     from kraftfast.node.node import Node
     from kraftfast.node.ports import SliceSource
@@ -159,15 +157,6 @@ class Snapshots:
         self._reading: tuple[OffsetAndEpoch, StoredFile] | None = None
         self.made_bytes, self.made_ms, self._told = 0, node.now_ms(), ""
         node.on_role.append(self._role_changed)
-
-    def handlers(self) -> dict[type, Callable[[Any], None]]:
-        """Return what carries out which effect."""
-        return {
-            fx.AnswerSlice: self.answer,
-            fx.WriteSlice: self.write,
-            fx.InstallSnapshot: self.install,
-            fx.DeleteBefore: self.delete_before,
-        }
 
     # --- sending ----------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from kraftfast.wire import tags
 
 if TYPE_CHECKING:
     from kraftfast.log.segment import Segment
-    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.node_config import NodeConfig
     from kraftfast.node.snapshots.replica_snapshots import Controls
 
 LOOK_MS = 1000

@@ -17,7 +17,7 @@ import msgspec
 from kraftfast import forks, limits
 from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log.small_files.directory import DURABILITIES, RECORDS
-from kraftfast.node.storage.host import HOST, Host
+from kraftfast.node.storage.storage_host import HOST, DiskHost
 from kraftfast.types import METADATA_TOPIC
 
 DESCRIPTION = "quorum.json"
@@ -98,7 +98,7 @@ def check_made_with(path: str, known: Description, asked: Mapping[str, Any]) -> 
             raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
 
 
-def read_description(path: str, host: Host = HOST) -> Description:
+def read_description(path: str, host: DiskHost = HOST) -> Description:
     """Return the description of a quorum. Raises NotFormatted, ForeignDirectory."""
     file = os.path.join(path, DESCRIPTION)
     try:
@@ -109,7 +109,7 @@ def read_description(path: str, host: Host = HOST) -> Description:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
 
 
-def _what_is_there(path: str, host: Host) -> str:
+def _what_is_there(path: str, host: DiskHost) -> str:
     """Return what a path leads to instead of a quorum."""
     if not host.is_directory(path):
         return "there is no such directory"
@@ -120,7 +120,7 @@ def _what_is_there(path: str, host: Host) -> str:
     return text
 
 
-def write_description(path: str, description: Description, host: Host = HOST) -> None:
+def write_description(path: str, description: Description, host: DiskHost = HOST) -> None:
     """Store ``quorum.json`` durably. The caller must hold the lock (:func:`locked`)."""
     host.disk.replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
 
@@ -134,7 +134,7 @@ class HeldLock:
 
     _fd = -1
 
-    def __init__(self, path: str, name: str, host: Host = HOST) -> None:
+    def __init__(self, path: str, name: str, host: DiskHost = HOST) -> None:
         self._disk, self._directory = host.disk, path
         self._disk.hold(path)
         try:
@@ -164,13 +164,13 @@ class HeldLock:
         self.release()
 
 
-def run_lock(path: str, host: Host = HOST) -> HeldLock:
+def run_lock(path: str, host: DiskHost = HOST) -> HeldLock:
     """Hold the lock of the process that runs a quorum, so that no second one starts it."""
     return HeldLock(path, RUN_LOCK, host)
 
 
 @contextlib.contextmanager
-def locked(path: str, host: Host = HOST) -> Iterator[None]:
+def locked(path: str, host: DiskHost = HOST) -> Iterator[None]:
     """Exclude all others, threads too, that would change a quorum's description.
 
     Raises DirectoryInUse if that takes too long, StorageError.
@@ -191,7 +191,7 @@ def locked(path: str, host: Host = HOST) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changing(path: str, host: Host = HOST) -> Iterator[Description]:
+def changing(path: str, host: DiskHost = HOST) -> Iterator[Description]:
     """Yield the description under the lock, and store its changes unless an exception is raised.
 
     Raises NotFormatted, ForeignDirectory, DirectoryInUse, StorageError.
@@ -206,7 +206,7 @@ def changing(path: str, host: Host = HOST) -> Iterator[Description]:
             write_description(path, description, host)
 
 
-def forget_replacements(path: str, ids: Iterable[int] | None = None, host: Host = HOST) -> None:
+def forget_replacements(path: str, ids: Iterable[int] | None = None, host: DiskHost = HOST) -> None:
     """Forget that replicas are being replaced, once it was decided who votes. None: all of them."""
     begun = read_description(path, host).replacing
     if any(id in begun for id in (begun if ids is None else ids)):
@@ -215,7 +215,7 @@ def forget_replacements(path: str, ids: Iterable[int] | None = None, host: Host 
                 description.replacing.pop(id, None)
 
 
-def raise_kraft_version(path: str, kraft_version: int, host: Host = HOST) -> None:
+def raise_kraft_version(path: str, kraft_version: int, host: DiskHost = HOST) -> None:
     """Record that the quorum is at this ``kraft.version``, unless that is known."""
     if read_description(path, host).kraft_version < kraft_version:
         with changing(path, host) as description:

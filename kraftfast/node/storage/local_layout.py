@@ -34,7 +34,7 @@ from kraftfast.node.storage.description import (
     read_description,
     write_description,
 )
-from kraftfast.node.storage.host import HOST, Host
+from kraftfast.node.storage.storage_host import HOST, DiskHost
 from kraftfast.node.witness import refuse_local
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -68,7 +68,7 @@ class Directories(dict[int, str]):
         raise InvalidOption(f"there is no replica {id!r}; the replicas are {known}")
 
 
-def quorum_path(path: str | os.PathLike[str], host: Host = HOST) -> str:
+def quorum_path(path: str | os.PathLike[str], host: DiskHost = HOST) -> str:
     """Return the absolute path of a quorum's directory. Raises InvalidOption."""
     try:
         found = os.fspath(path)
@@ -101,7 +101,7 @@ def replica_directories(path: str, voters: list[int]) -> Directories:
     return Directories((id, os.path.join(path, str(id))) for id in voters)
 
 
-def on_one_device(directories: Mapping[int, str], host: Host = HOST) -> list[list[int]]:
+def on_one_device(directories: Mapping[int, str], host: DiskHost = HOST) -> list[list[int]]:
     """Return the ids of replicas that share a device, a list for each: one loss takes all (D19)."""
     devices: dict[int, list[int]] = {}
     for id, directory in sorted(directories.items()):
@@ -110,7 +110,7 @@ def on_one_device(directories: Mapping[int, str], host: Host = HOST) -> list[lis
     return [ids for ids in devices.values() if len(ids) > 1]
 
 
-def on_device_of(place: str, directories: Mapping[int, str], host: Host = HOST) -> list[int]:
+def on_device_of(place: str, directories: Mapping[int, str], host: DiskHost = HOST) -> list[int]:
     """Return the ids of replicas that are on the device of ``place``, which exists."""
     device: int = host.device_of(place)
     found: list[int] = []
@@ -156,7 +156,7 @@ class LiveDirectories(Mapping[int, str]):
 
     # path: the quorum's. found: what was there the last time.
 
-    def __init__(self, path: str, host: Host = HOST) -> None:
+    def __init__(self, path: str, host: DiskHost = HOST) -> None:
         self.path, self._host = path, host
         self.found = self._look()
 
@@ -188,7 +188,7 @@ def open_or_format(
     kraft_version: int,
     endpoint_of: Callable[[int], Endpoint] | None = None,
     begin: Callable[[int], None] = lambda voters: None,
-    host: Host = HOST,
+    host: DiskHost = HOST,
 ) -> tuple[Description, bool]:
     """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
@@ -237,7 +237,7 @@ def open_or_format(
     return known, False
 
 
-def _check_promises(path: str, known: Description, host: Host) -> None:
+def _check_promises(path: str, known: Description, host: DiskHost) -> None:
     """Raise ForeignDirectory if ``quorum.json`` promises something else than its replicas do."""
     for id, directory in replica_directories(path, known.replicas).items():
         try:
@@ -271,7 +271,7 @@ def format_quorum(
     cluster_id: str | None = None,
     kraft_version: int = 1,
     endpoint_of: Callable[[int], Endpoint] | None = None,
-    host: Host = HOST,
+    host: DiskHost = HOST,
 ) -> Description:
     """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
 
@@ -321,7 +321,7 @@ def format_quorum(
     return description
 
 
-def at_once(calls: Iterable[Callable[[], object]], host: Host = HOST) -> None:
+def at_once(calls: Iterable[Callable[[], object]], host: DiskHost = HOST) -> None:
     """Make calls that wait for the disk, each in a thread. Raises what the first that fails does.
 
     All of them have ended then, also where this thread is interrupted: one that comes late makes no
@@ -359,7 +359,7 @@ def at_once(calls: Iterable[Callable[[], object]], host: Host = HOST) -> None:
         raise errors[0]
 
 
-def _undo_unfinished(path: str, host: Host) -> None:
+def _undo_unfinished(path: str, host: DiskHost) -> None:
     """Take back what a process formatted that ended before ``quorum.json`` was there.
 
     Nothing has run there: the ids are those that it had planned, and there is no segment.
@@ -387,7 +387,7 @@ def _undo_unfinished(path: str, host: Host) -> None:
                 disk.sync_directory(os.path.dirname(left))
 
 
-def _refuse_replicas(path: str, host: Host) -> None:
+def _refuse_replicas(path: str, host: DiskHost) -> None:
     """Raise ForeignDirectory if a replica is at ``path`` or above, or some are in it."""
     replica = os.path.abspath(path)
     while not host.disk.exists(os.path.join(replica, META)):
@@ -410,7 +410,7 @@ def _refuse_replicas(path: str, host: Host) -> None:
 
 
 def add_to_description(
-    path: str, id: int | None, host: Host = HOST, port: int = 0
+    path: str, id: int | None, host: DiskHost = HOST, port: int = 0
 ) -> tuple[int, Uuid]:
     """Make one more replica of a quorum, unless it is there; return its id and directory id.
 
@@ -435,7 +435,7 @@ def format_replica(
     description: Description,
     id: int,
     directory_id: Uuid | None = None,
-    host: Host = HOST,
+    host: DiskHost = HOST,
 ) -> Uuid:
     """Make a directory for one more replica of a quorum; returns its directory id.
 
@@ -455,7 +455,7 @@ def format_replica(
     return meta.directory_id
 
 
-def options_of(path: str, description: Description, id: int, host: Host = HOST) -> LogOptions:
+def options_of(path: str, description: Description, id: int, host: DiskHost = HOST) -> LogOptions:
     """Return the log options of another replica than ``id``. Raises NotFormatted if none has."""
     for other, directory in replica_directories(path, description.replicas).items():
         if other != id:
@@ -466,7 +466,7 @@ def options_of(path: str, description: Description, id: int, host: Host = HOST) 
     raise NotFormatted(f"{path}: no other replica can be read")
 
 
-def place_of(directory: str, host: Host = HOST) -> str:
+def place_of(directory: str, host: DiskHost = HOST) -> str:
     """Return where the files of a replica are: what a link leads to, unless that disk is gone."""
     if not host.is_link(directory):
         return directory
@@ -474,7 +474,7 @@ def place_of(directory: str, host: Host = HOST) -> str:
     return place if host.is_directory(os.path.dirname(place)) else directory
 
 
-def set_aside(directory: str, host: Host = HOST) -> str | None:
+def set_aside(directory: str, host: DiskHost = HOST) -> str | None:
     """Rename a replica's directory durably; return its new name, None if it does not exist."""
     disk = host.disk
     if not host.has_name(directory):  # a link to a disk that is gone is set aside too
@@ -487,7 +487,7 @@ def set_aside(directory: str, host: Host = HOST) -> str | None:
     return aside
 
 
-def set_others_aside(path: str, id: int, host: Host = HOST) -> list[str]:
+def set_others_aside(path: str, id: int, host: DiskHost = HOST) -> list[str]:
     """Leave one replica of a quorum; the directories of the others are renamed, not removed.
 
     Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.

@@ -8,11 +8,11 @@ import msgspec
 
 from kraftfast.errors import ForeignDirectory, KraftfastError
 from kraftfast.node.storage.description import DESCRIPTION, Description
-from kraftfast.node.storage.host import HOST, Host
+from kraftfast.node.storage.storage_host import HOST, DiskHost
 from kraftfast.node.storage.stored_replica import StoredReplica, stored_replica
 
 
-def lost_description(path: str, host: Host = HOST) -> Description | None:
+def lost_description(path: str, host: DiskHost = HOST) -> Description | None:
     """Return the description that the replicas in ``path`` amount to; None if there are none.
 
     The replica with the longest log says which replicas vote, and at which ``kraft.version``.
@@ -46,7 +46,7 @@ def lost_description(path: str, host: Host = HOST) -> Description | None:
     )
 
 
-def advice(path: str, host: Host = HOST) -> str:
+def advice(path: str, host: DiskHost = HOST) -> str:
     """Return what to do about a ``quorum.json`` that is gone or damaged; empty: there is none."""
     description = lost_description(path, host)
     if description is None:

@@ -16,7 +16,7 @@ from kraftfast.log.recovery import Recovered
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.state_check import check_quorum_state
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.storage.voter_records import voter_history
 from kraftfast.types import ElectionState, OffsetAndEpoch, Uuid
 

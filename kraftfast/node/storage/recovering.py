@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from kraftfast import limits
 from kraftfast.core.effects import AppendControl
-from kraftfast.core.membership.control import ControlRecord
+from kraftfast.core.membership.voter_controls import ControlRecord
 from kraftfast.errors import DirectoryInUse, InvalidOption, StorageError
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import DISK, Disk
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Settings, open_log
+from kraftfast.log.recovery import LogSettings, open_log
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
@@ -56,7 +56,7 @@ def sole_voter(stored: StoredReplica, endpoints: tuple[Endpoint, ...]) -> Voter:
 
 
 def make_sole_voter(
-    stored: StoredReplica, endpoints: tuple[Endpoint, ...], settings: Settings
+    stored: StoredReplica, endpoints: tuple[Endpoint, ...], settings: LogSettings
 ) -> int:
     """Append the new voter set to the replica's log; the log's end offset after that.
 
@@ -76,7 +76,7 @@ def append_sole_voter(
     preparer: Preparer,
     stored: StoredReplica,
     endpoints: tuple[Endpoint, ...],
-    settings: Settings,
+    settings: LogSettings,
     sleep: Callable[[float], None],
 ) -> int:
     """Do as :func:`make_sole_voter`, on a disk and with a preparer that are handed over."""

@@ -42,7 +42,6 @@ from kraftfast.node.storage.description import (
     read_description,
     write_description,
 )
-from kraftfast.node.storage.host import HOST, Host
 from kraftfast.node.storage.local_layout import (
     format_replica,
     on_device_of,
@@ -51,6 +50,7 @@ from kraftfast.node.storage.local_layout import (
     replica_directories,
     set_aside,
 )
+from kraftfast.node.storage.storage_host import HOST, DiskHost
 from kraftfast.node.storage.stored_replica import stored_replica
 from kraftfast.types import ZERO_UUID, Endpoint, Uuid, uuid_text
 
@@ -86,7 +86,7 @@ class ReplacementPlan:
     """Whether it may move to a device that holds other replicas."""
     fault: str
     """What is wrong with the old directory; empty if nothing was found."""
-    host: Host = HOST
+    host: DiskHost = HOST
     set_aside: str | None = None
     """Where the old directory is now."""
 
@@ -198,7 +198,7 @@ def plan_replacement(
     admin: Any,
     timeout: float,
     share_device: bool = False,
-    host: Host = HOST,
+    host: DiskHost = HOST,
 ) -> ReplacementPlan:
     """Return what has to be done, without changing anything.
 
@@ -265,7 +265,7 @@ def refuse_voters(voters: dict[int, Uuid], id: int) -> None:
         )
 
 
-def refuse_place(place: str, path: str, others: list[int], host: Host = HOST) -> None:
+def refuse_place(place: str, path: str, others: list[int], host: DiskHost = HOST) -> None:
     """Raise InvalidOption if setting ``place`` aside would fail, or would take more with it."""
     if host.is_mount(place):
         raise InvalidOption(
@@ -278,7 +278,7 @@ def refuse_place(place: str, path: str, others: list[int], host: Host = HOST) ->
             raise InvalidOption(f"{place} holds {kept}, which is not replaced: mend the link first")
 
 
-def stored_id(directory: str, host: Host = HOST) -> Uuid | None:
+def stored_id(directory: str, host: DiskHost = HOST) -> Uuid | None:
     """Return the directory id that is stored there, None if none can be read."""
     try:
         return read_meta(host.disk, directory).directory_id
@@ -286,18 +286,18 @@ def stored_id(directory: str, host: Host = HOST) -> Uuid | None:
         return None
 
 
-def is_running(directory: str, host: Host = HOST) -> bool:
+def is_running(directory: str, host: DiskHost = HOST) -> bool:
     """Return whether a process runs this replica."""
     return host.disk.is_locked(os.path.join(directory, LOCK_FILE))
 
 
-def refuse_running(directory: str, host: Host = HOST) -> None:
+def refuse_running(directory: str, host: DiskHost = HOST) -> None:
     """Raise DirectoryInUse if a process runs this replica."""
     if is_running(directory, host):
         raise DirectoryInUse(f"a process runs {directory}: a replica that runs is not replaced")
 
 
-def fault_of(directory: str, host: Host = HOST) -> str:
+def fault_of(directory: str, host: DiskHost = HOST) -> str:
     """Return what is wrong with a directory; empty if a process runs it, or could."""
     try:
         if not is_running(directory, host):

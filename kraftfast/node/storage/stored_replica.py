@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import DISK, Disk

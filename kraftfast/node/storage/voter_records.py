@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.log.disk import Disk
 from kraftfast.log.scan import control_batches

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from kraftfast.client.admin.admin import Admin
-from kraftfast.client.of_this_host import QuorumOfThisHost
+from kraftfast.client.local_quorum import LocalQuorumBase
 from kraftfast.client.producer.aio import AsyncProducer
-from kraftfast.client.quorum import Quorum
+from kraftfast.client.quorum_base import Quorum
 from kraftfast.client.remote_quorum import connect_servers
 from kraftfast.errors import (
     Closed,
@@ -26,10 +26,10 @@ from kraftfast.errors import (
     UnsupportedVersion,
     WouldBlock,
 )
-from kraftfast.sim.clients import refusals
+from kraftfast.sim.clients import refused_requests
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.local_clients import LocalClient, LocalProducer
-from kraftfast.sim.clients.program import Waiter
+from kraftfast.sim.clients.program import SimWaiter
 from kraftfast.sim.clients.remote_clients import CALL_S, LIVES_APPENDS, RemoteProducer
 from kraftfast.sim.machines.event_loop import SimEventLoop, waits_beside_loop
 from kraftfast.sim.require import expect
@@ -50,7 +50,7 @@ class AsyncRemoteProducer(RemoteProducer):
 
     _futures: dict[asyncio.Future[Any], list[Told]]
 
-    def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
+    def wait(self, waiter: SimWaiter, timeout_s: float | None) -> bool:
         return waits_beside_loop(lambda: super(AsyncRemoteProducer, self).wait(waiter, timeout_s))
 
     def act(self) -> None:
@@ -174,13 +174,13 @@ class AsyncRemoteProducer(RemoteProducer):
                 offset = await quorum.async_admin().read_barrier(timeout=CALL_S)
                 expect(offset >= floor, f"a read barrier says {offset}, {floor} was committed")
         elif what < 0.08:
-            asked = refusals.requests(self.world)
+            asked = refused_requests.requests(self.world)
             request = asked[self.world.random.choice(sorted(asked))]
             try:
                 with suppress(TimedOut, NoQuorum, PeerGone, UnsupportedVersion):
                     await request(quorum.async_admin())
             except RequestRefused as error:
-                refusals.check_refusal(error)
+                refused_requests.check_refusal(error)
                 self.world.count("refused to an async admin")
 
     def end(self) -> None:
@@ -197,7 +197,7 @@ class AsyncLocalProducer(AsyncRemoteProducer, LocalProducer):
         return QuorumOfProgram(self)
 
 
-class QuorumOfProgram(QuorumOfThisHost):
+class QuorumOfProgram(LocalQuorumBase):
     """The replicas of this host, which others run."""
 
     topic = METADATA_TOPIC

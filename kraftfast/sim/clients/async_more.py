@@ -39,7 +39,7 @@ from kraftfast.sim.require import expect
 
 if TYPE_CHECKING:
     from kraftfast.client.producer.aio import AsyncProducer
-    from kraftfast.client.quorum import Quorum
+    from kraftfast.client.quorum_base import Quorum
     from kraftfast.sim.world import World
 
 BURST_MAX, MANY_MAX = 40, 200

@@ -46,7 +46,7 @@ class Append:
     )
 
     def __init__(
-        self, producer: Producer, number: int, values: list[bytes], batch: bytes, poisoned: bool
+        self, producer: SimProducer, number: int, values: list[bytes], batch: bytes, poisoned: bool
     ) -> None:
         self.producer, self.number, self.values = producer, number, values
         self.batch, self.poisoned = batch, poisoned
@@ -101,7 +101,7 @@ class Told:
         self.outcome = ""
 
 
-class Producer:
+class SimProducer:
     """Appends values that no other client appends: ``p3:17:...`` is the 17th of producer 3."""
 
     leader_id: int  # the presumed leader, -1: none
@@ -194,7 +194,7 @@ class Producer:
         return forged
 
 
-class Reader:
+class SimReader:
     """A consumer without a replica id: reads what is committed, from the leader (I20)."""
 
     position: int  # the next offset it reads
@@ -229,7 +229,7 @@ class Reader:
 class BarrierReader:
     """Asks any replica up to where it must read to see all that was committed before."""
 
-    questions: list[Question]
+    questions: list[SimQuestion]
     running: bool  # asks of its own account
 
     def __init__(self, world: World) -> None:
@@ -250,9 +250,9 @@ class BarrierReader:
             self.ask(self.world.random.choice(running))
         self.start()
 
-    def ask(self, target: Process) -> Question:
+    def ask(self, target: Process) -> SimQuestion:
         """Ask one replica one question."""
-        question = Question(self.world, target)
+        question = SimQuestion(self.world, target)
         self.questions.append(question)
         target.enter(target.step, ev.ReadBarrierRequested(question, BARRIER_TIMEOUT_MS))
         return question
@@ -266,7 +266,7 @@ class BarrierReader:
                 require(not late, f"L2: {each.process.id} never answered a read barrier")
 
 
-class Question:
+class SimQuestion:
     """One read barrier, from the question to its answer."""
 
     __slots__ = ("world", "process", "floor", "asked_us", "offset", "error")
@@ -301,7 +301,7 @@ class ReaderSource:
 
     correlation = 1
 
-    def __init__(self, reader: Reader, target: Process, request: FetchRequest) -> None:
+    def __init__(self, reader: SimReader, target: Process, request: FetchRequest) -> None:
         self.reader, self.target, self.request = reader, target, request
         self.peer_id = NO_REPLICA.id
 

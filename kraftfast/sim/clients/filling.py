@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.record import pure
-from kraftfast.sim.clients.clients import Append, Producer
+from kraftfast.sim.clients.clients import Append, SimProducer
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
@@ -15,7 +15,7 @@ PAGE_MAGIC = (0x3147455354534146).to_bytes(8, "little")
 """What the last page of a prepared file begins with (``KF_PAGE_MAGIC``)."""
 
 
-class FillingProducer(Producer):
+class FillingProducer(SimProducer):
     """Each batch ends with a page of its own; every other begins as the last of a prepared file."""
 
     def _next(self, target: Process) -> Append:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import ErrorCode
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
-from kraftfast.sim.clients.clients import ACKNOWLEDGED, Append, Producer
+from kraftfast.sim.clients.clients import ACKNOWLEDGED, Append, SimProducer
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PENDING_MAX = 20
 PRODUCER_ID = 1_000
 
 
-class Batch:
+class SentBatch:
     """A batch that must be in the log exactly once, from the call to the acknowledgement."""
 
     __slots__ = ("number", "values", "data", "sequence", "floor", "base_offset", "end_offset")
@@ -40,7 +40,7 @@ class Attempt(Append):
 
     __slots__ = ("logical", "generation", "error")
 
-    def __init__(self, producer: IdempotentProducer, logical: Batch) -> None:
+    def __init__(self, producer: IdempotentProducer, logical: SentBatch) -> None:
         super().__init__(producer, logical.number, logical.values, logical.data, False)
         self.logical, self.generation = logical, producer.generation
         self.error = ErrorCode.NONE
@@ -57,13 +57,13 @@ class Attempt(Append):
         producer.ended(self)
 
 
-class IdempotentProducer(Producer):
+class IdempotentProducer(SimProducer):
     """Numbers its records. ``sent`` of ``pending`` are under way in this ``generation``."""
 
-    pending: deque[Batch]  # not acknowledged, in order
+    pending: deque[SentBatch]  # not acknowledged, in order
     sent: int
     generation: int  # how often it began again
-    done: list[Batch]
+    done: list[SentBatch]
 
     def __init__(self, world: World, id: int) -> None:
         super().__init__(world, id)
@@ -83,10 +83,10 @@ class IdempotentProducer(Producer):
             values.append(b"p%d:%d:" % (self.id, self._number))
         self.put(pure.values_to_records(values, world.now_us // 1000))
 
-    def put(self, records: list[Record]) -> Batch:
+    def put(self, records: list[Record]) -> SentBatch:
         """Append a batch of these records, once the log has taken those before it."""
         values = [record.value or b"" for record in records]
-        logical = Batch(self._number, values, self._sequence, self.world)
+        logical = SentBatch(self._number, values, self._sequence, self.world)
         logical.data = pure.encode_batch(
             records,
             producer_id=PRODUCER_ID + self.id,

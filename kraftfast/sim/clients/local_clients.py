@@ -11,11 +11,11 @@ import select
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin_ways import LocalWay
-from kraftfast.client.local import ask
+from kraftfast.client.ask_state_machine import query
 from kraftfast.client.local_connector import LocalConnector
-from kraftfast.client.questions import query
+from kraftfast.client.local_socket import ask
 from kraftfast.ring.spsc import PAGE_BYTES
-from kraftfast.sim.clients.program import Program, SimClientHost
+from kraftfast.sim.clients.program import SimClientHost, SimProgram
 from kraftfast.sim.clients.remote_clients import (
     CALL_S,
     RemoteAdmin,
@@ -30,8 +30,8 @@ from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
     from kraftfast.client.admin.admin import Admin
-    from kraftfast.sim.machines.local import Host
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.machines.local import LocalKernel
+    from kraftfast.sim.settings import WorldSettings
 
 PADDING = (0, 0, 100, 40_000)
 """Bytes of a question and of its answer; 40,000 travel as a memory file."""
@@ -42,7 +42,7 @@ RING_BYTES = (1 << 14, 1 << 16, 1 << 20)
 class Bell:
     """The doorbell of a program, as ``link.ring_link.OwnDoorbell``; ``id``: of its host."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self.id = program.id
         self.file = SimMemoryFile(program.files, PAGE_BYTES)
         self._waker = SimWaker(program.files)
@@ -97,7 +97,7 @@ class WaitingSocket(LocalSocket):
 
 
 class ProgramLocal(SimLocal):
-    """See :class:`kraftfast.link.ports.Local`, of one program, whose calls wait."""
+    """See :class:`kraftfast.link.host_ports.Local`, of one program, whose calls wait."""
 
     socket_of = WaitingSocket
 
@@ -121,10 +121,10 @@ class ProgramLocal(SimLocal):
             file.close()
 
 
-class LocalHost(SimClientHost):
-    """What :class:`~kraftfast.client.host.KernelHost` is in production."""
+class LocalClientHost(SimClientHost):
+    """What :class:`~kraftfast.client.client_host.KernelClientHost` is in production."""
 
-    def __init__(self, program: Any, host: Host) -> None:
+    def __init__(self, program: Any, host: LocalKernel) -> None:
         super().__init__(program)
         self.local: Any = ProgramLocal(program, host)
 
@@ -153,14 +153,14 @@ class LocalClient(RemoteClient):
     pid: int
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> WorldSettings:
         """Return those of the run."""
         return self.world.settings
 
     def begin_anew(self) -> None:
         super().begin_anew()
         self.pid = self.world.local.began(self)
-        self.host = LocalHost(self, self.world.local)
+        self.host = LocalClientHost(self, self.world.local)
 
     def end(self) -> None:
         self.world.local.ended(self.pid)

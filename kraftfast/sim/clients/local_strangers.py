@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import LocalWay
 from kraftfast.client.consumer.consumer import Consumer
-from kraftfast.client.local import ask, wait_started
 from kraftfast.client.local_connector import LocalConnector
+from kraftfast.client.local_socket import ask, wait_started
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.watch import Watch
 from kraftfast.errors import InconsistentClusterId, KraftfastError
 from kraftfast.sim.clients.local_clients import LocalClient
-from kraftfast.sim.clients.reading import ReadingHost
 from kraftfast.sim.clients.remote_clients import CALL_S
+from kraftfast.sim.clients.watched_consumers import ReadingHost
 from kraftfast.sim.require import expect
 from kraftfast.types import METADATA_TOPIC, SOCKET_NAME
 from kraftfast.wire import frame

@@ -24,7 +24,7 @@ from kraftfast.node.storage.local_layout import (
     set_others_aside,
 )
 from kraftfast.node.storage.lost_description import lost_description
-from kraftfast.sim.machines.disk import Crash, SimDisk
+from kraftfast.sim.machines.sim_disk import Crash, SimDisk
 from kraftfast.sim.require import expect
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ CALLS_MAX = 60
 TRIES_MAX = 12
 
 
-class Making:
+class QuorumMaking:
     """Makes a quorum in :data:`PLACE`. ``host``: of the program, but for its disk."""
 
     # _leaves: replicas are being set aside. _ids: the directory id of each replica, once a call

@@ -1,7 +1,7 @@
 """Directories of quorums that cannot be made, found or changed as they are: each refusal says why.
 
-What is beside the quorum that :class:`Making` makes: paths that are none, halves of other quorums,
-replicas of several, a lock that somebody holds.
+What is beside the quorum that :class:`QuorumMaking` makes: paths that are none, halves of other
+quorums, replicas of several, a lock that somebody holds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kraftfast.node.storage.local_layout import (
     shared_device_text,
 )
 from kraftfast.node.storage.lost_description import lost_description
-from kraftfast.sim.clients.making import PLACE, Making
+from kraftfast.sim.clients.making import PLACE, QuorumMaking
 from kraftfast.sim.require import expect
 
 ELSEWHERE = "/half-made"
@@ -53,7 +53,7 @@ OTHERS_ID = 30
 NO_PATHS: tuple[Any, ...] = (7, "", b"/quorum", "a\0b", "/\udcff")
 
 
-class MakingMore(Making):
+class MakingMore(QuorumMaking):
     """See the module."""
 
     def _refuse(self, voters: int) -> None:

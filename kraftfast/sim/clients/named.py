@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kraftfast.errors import ErrorCode
 from kraftfast.node.requests.producer_ids import Asked, Granted
 from kraftfast.record import pure
-from kraftfast.sim.clients.idempotent import PENDING_MAX, Attempt, Batch, IdempotentProducer
+from kraftfast.sim.clients.idempotent import PENDING_MAX, Attempt, IdempotentProducer, SentBatch
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class NamedProducer(IdempotentProducer):
         count = world.random.randint(1, world.settings.values_max)
         sequences = range(self._sequence, self._sequence + count)
         values = [b"n%d:%d:" % (self.id, each) for each in sequences]
-        logical = Batch(self._sequence, values, self._sequence, world)
+        logical = SentBatch(self._sequence, values, self._sequence, world)
         records = pure.values_to_records(values, world.now_us // 1000)
         logical.data = pure.encode_batch(
             records,

@@ -1,7 +1,7 @@
 """A client's process: its threads, locks and sockets, for the clients as they are.
 
-See ``kraftfast.client.host``. Its threads are stacks of which the world runs one at a time; they
-change where one waits for time, a lock, or a descriptor. What they raise ends the run.
+See ``kraftfast.client.client_host``. Its threads are stacks of which the world runs one at a time;
+they change where one waits for time, a lock, or a descriptor. What they raise ends the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.sim.machines.client_calls import SimClock, SimStream
 from kraftfast.sim.machines.files import File, Files, Poller, SimWaker
-from kraftfast.sim.machines.tcp import Stream
+from kraftfast.sim.machines.tcp import TcpStream
 from kraftfast.sim.machines.threads import (
     GreenletExit,
     drop,
@@ -32,12 +32,12 @@ SWITCH_US = 20
 """A thread that may go on does so after a while, at most."""
 
 
-class Waiter:
+class SimWaiter:
     """One wait of a thread; ``over`` once it was woken."""
 
     __slots__ = ("program", "stack", "over")
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self.program, self.stack, self.over = program, getcurrent(), False
 
     def wake(self) -> None:
@@ -48,7 +48,7 @@ class Waiter:
             world.later(world.random.randint(1, SWITCH_US), self.program.go_on, self.stack)
 
 
-class Program:
+class SimProgram:
     """A process that runs clients on a host of its own; ``id``: of that host."""
 
     alive: bool
@@ -85,7 +85,7 @@ class Program:
             if stack.dead and stack in self.stacks:
                 self.stacks.remove(stack)
 
-    def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
+    def wait(self, waiter: SimWaiter, timeout_s: float | None) -> bool:
         """Leave this thread until it is woken, or the time is over; whether it was woken."""
         if not self.alive:
             raise GreenletExit
@@ -97,7 +97,7 @@ class Program:
 
     def wait_ready(self, fd: int, events: int, timeout_s: float | None) -> None:
         """Leave this thread until a descriptor has such events. Raises TimeoutError."""
-        waiter = Waiter(self)
+        waiter = SimWaiter(self)
         poller = Poller(self.files, waiter.wake)
         poller.register(fd, events)
         try:
@@ -111,7 +111,7 @@ class Program:
 class ProgramThread:
     """A thread of a program: ``threading.Thread``. ``files``: of the process that it is of."""
 
-    def __init__(self, program: Program, files: Files, run: Callable[[], object]) -> None:
+    def __init__(self, program: SimProgram, files: Files, run: Callable[[], object]) -> None:
         self._program, self._files, self._stack = program, files, greenlet(run)
 
     def start(self) -> None:
@@ -141,11 +141,11 @@ class ProgramThread:
 class SimLock:
     """``threading.Lock``; ``owner``: the thread that took it."""
 
-    def __init__(self, program: Program, reentrant: bool = False) -> None:
+    def __init__(self, program: SimProgram, reentrant: bool = False) -> None:
         self._program, self._reentrant = program, reentrant
         self._owner: greenlet | None = None
         self._count = 0
-        self._waiting: deque[Waiter] = deque()
+        self._waiting: deque[SimWaiter] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         mine = self._reentrant and self._owner is getcurrent()
@@ -155,7 +155,7 @@ class SimLock:
             left = None if until is None else until - program.host.monotonic()
             if not blocking or (left is not None and left <= 0):
                 return False
-            waiter = Waiter(program)
+            waiter = SimWaiter(program)
             self._waiting.append(waiter)
             program.wait(waiter, left)
             if waiter in self._waiting:
@@ -197,12 +197,12 @@ class SimPoller:
 
     _file: PollerFile | None = None
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self._program = program
         self._poller = Poller(program.files, self._wake)
         self.register, self.modify = self._poller.register, self._poller.modify
         self.unregister = self._poller.unregister
-        self._waiting: list[Waiter] = []
+        self._waiting: list[SimWaiter] = []
 
     def fileno(self) -> int:
         if self._file is None:
@@ -219,7 +219,7 @@ class SimPoller:
     def poll(self, timeout: float = -1) -> list[tuple[int, int]]:
         ready = self._poller.ready()
         if not ready and timeout != 0:
-            waiter = Waiter(self._program)
+            waiter = SimWaiter(self._program)
             self._waiting.append(waiter)
             self._program.wait(waiter, None if timeout < 0 else timeout)
             if waiter in self._waiting:
@@ -241,11 +241,11 @@ class SimPoll(SimPoller):
         return super().poll(-1 if timeout is None else timeout / 1000)
 
 
-class ClientSocket(Stream):
+class ClientSocket(TcpStream):
     """A connection whose calls wait, up to ``settimeout``."""
 
     timeout: float | None = None
-    program: Program
+    program: SimProgram
 
     def settimeout(self, timeout: float | None) -> None:
         self.timeout = timeout
@@ -289,9 +289,9 @@ class ClientSocket(Stream):
 
 
 class SimClientHost:
-    """What :class:`~kraftfast.client.host.KernelHost` is in production."""
+    """What :class:`~kraftfast.client.client_host.KernelClientHost` is in production."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self._program, self._files = program, program.files
         self.clock = SimClock(program.world)
 
@@ -299,7 +299,7 @@ class SimClientHost:
         return self._program.world.now_us / 1e6
 
     def sleep(self, seconds: float) -> None:
-        self._program.wait(Waiter(self._program), max(0.0, seconds))
+        self._program.wait(SimWaiter(self._program), max(0.0, seconds))
 
     def lock(self) -> SimLock:
         return SimLock(self._program)

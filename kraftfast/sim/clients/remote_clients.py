@@ -24,7 +24,7 @@ from kraftfast.errors import (
     UnknownOutcome,
 )
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
-from kraftfast.sim.clients.program import Program
+from kraftfast.sim.clients.program import SimProgram
 from kraftfast.sim.require import require
 from kraftfast.sim.settings import OPERATED_FROM
 from kraftfast.types import METADATA_TOPIC
@@ -42,7 +42,7 @@ LARGE_SHARE, LARGE_BYTES = 0.02, (20_000, 70_000)
 """How many values need another ring, and how large they are."""
 
 
-class RemoteClient(Program):
+class RemoteClient(SimProgram):
     """Does something again and again while the world lets it; ``idle``: it waits for nothing."""
 
     running: bool  # acts of its own account
@@ -352,7 +352,7 @@ class RemoteAdmin(RemoteClient):
 def programs(world: World) -> list[RemoteClient]:
     """Return those of the settings, each on a host of its own behind those of the machines."""
     from kraftfast.sim.clients import local_clients as local  # which are made of these
-    from kraftfast.sim.clients import reading
+    from kraftfast.sim.clients import watched_consumers
 
     settings, first = world.settings, len(world.machines) + 1
     kinds: list[Any] = [
@@ -370,9 +370,9 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: local.LocalAdmin(world, id)] * settings.local_admins
     if settings.snapshots == "machine":
         kinds += [lambda id: local.LocalAsker(world, id)] * settings.local_askers
-    kinds += [lambda id: reading.RemoteReading(world, id)] * settings.real_consumers
-    kinds += [lambda id: reading.LocalReading(world, id)] * settings.local_consumers
-    kinds += [lambda id: reading.LocalWatcher(world, id)] * settings.local_watchers
+    kinds += [lambda id: watched_consumers.RemoteReading(world, id)] * settings.real_consumers
+    kinds += [lambda id: watched_consumers.LocalReading(world, id)] * settings.local_consumers
+    kinds += [lambda id: watched_consumers.LocalWatcher(world, id)] * settings.local_watchers
     if settings.strangers:
         from kraftfast.sim.clients.bold_strangers import BoldStranger
         from kraftfast.sim.clients.strangers import Stranger

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from kraftfast.errors import DirectoryInUse, KraftfastError, StorageError
-from kraftfast.node.config import ListenerConfig, NodeConfig
-from kraftfast.node.processes.launching import Sibling, Spare
+from kraftfast.node.node_config import ListenerConfig, NodeConfig
+from kraftfast.node.processes.launching import Sibling, SpareWorker
 from kraftfast.node.processes.supervisor import MAY_PASS, Supervisor
 from kraftfast.node.processes.telling import Telling
 from kraftfast.node.storage.description import Description, write_description
 from kraftfast.quorum import LocalQuorum
-from kraftfast.sim.clients import recovering, refusals, replacing
-from kraftfast.sim.clients.local_clients import LocalHost
-from kraftfast.sim.clients.making import Making
-from kraftfast.sim.clients.producing import Producing
-from kraftfast.sim.clients.program import Program, SimPoll, Waiter
+from kraftfast.sim.clients import recover_command, refused_requests, replace_command
+from kraftfast.sim.clients.local_clients import LocalClientHost
+from kraftfast.sim.clients.making import QuorumMaking
+from kraftfast.sim.clients.program import SimPoll, SimProgram, SimWaiter
+from kraftfast.sim.clients.program_producers import Producing
 from kraftfast.sim.clients.remote_clients import CALL_S
-from kraftfast.sim.machines.disk import SimDisk
 from kraftfast.sim.machines.files import SimWaker
 from kraftfast.sim.machines.local import Pidfd
 from kraftfast.sim.machines.quorum_disk import QUORUM, MadeDisk, QuorumDisk, SimCondition, SimNames
+from kraftfast.sim.machines.sim_disk import SimDisk
 from kraftfast.sim.machines.threads import GreenletExit
 from kraftfast.sim.machines.workers import WorkerProcess, pair, spawn
 from kraftfast.sim.require import expect, require
@@ -39,7 +39,7 @@ from kraftfast.sim.swarm import SHORTER_FROM
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import World
 
 SPAWN_FAILS = 0.05
@@ -64,9 +64,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
 class ProgramEvent:
     """``threading.Event``, of a program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self._program, self._set = program, False
-        self._waiting: list[Waiter] = []
+        self._waiting: list[SimWaiter] = []
 
     def is_set(self) -> bool:
         return self._set
@@ -82,7 +82,7 @@ class ProgramEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
-            waiter = Waiter(self._program)
+            waiter = SimWaiter(self._program)
             self._waiting.append(waiter)
             self._program.wait(waiter, timeout)
             if waiter in self._waiting:
@@ -118,7 +118,7 @@ class SimHeldDirectory:
             del self._local.held[path]
 
 
-class SupervisorHost(SimNames, LocalHost):
+class SupervisorHost(SimNames, LocalClientHost):
     """What the hosts of ``node/processes`` and ``node/storage`` are in production."""
 
     def __init__(self, program: Supervising) -> None:
@@ -205,7 +205,7 @@ class SupervisorHost(SimNames, LocalHost):
         return SimHeldDirectory(self._program)
 
 
-class Supervising(Program):
+class Supervising(SimProgram):
     """A program that keeps the replicas of all machines alive, and may die itself.
 
     ``running``: things go wrong; else it only has replicas tried again that are down. ``acting``:
@@ -220,10 +220,10 @@ class Supervising(Program):
     pid: int
     host_type: type[SupervisorHost] = SupervisorHost
     acts, act_every_s = ACTS, ACT_EVERY_S
-    making_type = Making
+    making_type = QuorumMaking
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> WorldSettings:
         """Return those of the run."""
         return self.world.settings
 
@@ -250,9 +250,9 @@ class Supervising(Program):
         self.own_disk.make_directory(QUORUM)
         write_description(QUORUM, known, self.host)
 
-    def spare_processes(self) -> Spare:
+    def spare_processes(self) -> SpareWorker:
         """Return where its next quorum gets its processes from."""
-        return Spare(self.host)
+        return SpareWorker(self.host)
 
     @property
     def supervisor(self) -> Supervisor | None:
@@ -363,10 +363,10 @@ class Supervising(Program):
 
         The program that does it may die at any moment; the next one goes on.
         """
-        self.lost = replacing.choose(self.world, self.random)
+        self.lost = replace_command.choose(self.world, self.random)
         if self.lost is not None:
-            replacing.lose(self.world, self.lost, self.random)
-            replacing.check_replaced(self, self.lost)
+            replace_command.lose(self.world, self.lost, self.random)
+            replace_command.check_replaced(self, self.lost)
 
     def _replace(self, made: SimQuorum, machine: Machine) -> None:
         made.replace(machine.id, timeout=PATIENT_S)
@@ -417,9 +417,9 @@ class Supervising(Program):
             held, (found, _) = self.world.machine(id).key.directory_id, made.identity(id)
             expect(found == held, f"D19: {id} calls itself {found!r}, and is {held!r}")
         elif what == "refused":
-            refusals.ask_what_is_refused(self.world, made.admin(), self.random)
+            refused_requests.ask_what_is_refused(self.world, made.admin(), self.random)
         elif what == "plan":
-            refusals.plan_one(self.world, QUORUM, id, made, self.host)
+            refused_requests.plan_one(self.world, QUORUM, id, made, self.host)
         elif what == "produce":
             self._produced += 1
             Producing(self, made, self.random, self._produced, lambda: self.running).run()
@@ -445,7 +445,7 @@ class Supervising(Program):
 
     def recover_one(self) -> None:
         """Have one replica go on alone, as an operator does who has lost the others."""
-        recovering.recover_one(self.world, self.random)
+        recover_command.recover_one(self.world, self.random)
 
     def end_all(self) -> None:
         """End whatever runs, here and of its workers; nothing more is checked."""

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import Closed, InvalidOption, KraftfastError, StorageError
-from kraftfast.node.processes.launching import Spare
+from kraftfast.node.processes.launching import SpareWorker
 from kraftfast.node.processes.supervisor import SIGBUS_EXIT_CODE, Supervisor
 from kraftfast.node.storage.local_layout import add_to_description
 from kraftfast.sim.clients.clients import UNKNOWN, Told
@@ -77,9 +77,9 @@ class SupervisingMore(Supervising):
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self.spare = Spare(self.host)
+        self.spare = SpareWorker(self.host)
 
-    def spare_processes(self) -> Spare:
+    def spare_processes(self) -> SpareWorker:
         return self.spare
 
     def restart(self) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.client.quorum import Quorum
+from kraftfast.client.quorum_base import Quorum
 from kraftfast.client.remote_quorum import connect_servers
 from kraftfast.errors import (
     Closed,
@@ -30,9 +30,9 @@ from kraftfast.node.storage.local_layout import LiveDirectories
 from kraftfast.sim.clients.async_clients import QuorumOfProgram
 from kraftfast.sim.clients.clients import FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.local_clients import LocalClient
-from kraftfast.sim.clients.producing import RECORDS_MAX, SHORT_S, Producing
-from kraftfast.sim.clients.reading import ReadingHost
+from kraftfast.sim.clients.program_producers import RECORDS_MAX, SHORT_S, Producing
 from kraftfast.sim.clients.remote_clients import CALL_S, RemoteProducer
+from kraftfast.sim.clients.watched_consumers import ReadingHost
 from kraftfast.sim.machines.quorum_disk import QUORUM
 from kraftfast.sim.require import expect
 

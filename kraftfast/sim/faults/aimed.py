@@ -11,7 +11,7 @@ from kraftfast.limits import HELD_AGE_MS_MAX
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import World
 
 AIMS = (
@@ -38,7 +38,7 @@ class Aimed:
 
     world: World
     random: Random
-    settings: Settings
+    settings: WorldSettings
     running: bool
 
     def _victim(self) -> Machine | None:

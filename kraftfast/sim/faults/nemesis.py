@@ -13,7 +13,7 @@ from kraftfast.sim.faults.deposed_leaders import DeposedLeaders
 from kraftfast.sim.faults.lost_majority import LosingMajority
 from kraftfast.sim.faults.planned import Planned
 from kraftfast.sim.faults.rotting import Rotting
-from kraftfast.sim.faults.trimming import Trimming
+from kraftfast.sim.faults.trim_command import Trimming
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine

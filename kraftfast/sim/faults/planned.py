@@ -25,8 +25,8 @@ from kraftfast.types import Voter
 if TYPE_CHECKING:
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.shadow import Entry
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.oracles.shadow import BatchEntry
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import World
 
 LOOK_US = 50
@@ -44,7 +44,7 @@ class Planned:
 
     world: World
     random: Random
-    settings: Settings
+    settings: WorldSettings
     running: bool
     held: set[Machine]  # that are to stay down for now
     looking = 0  # how many moments are looked for
@@ -311,7 +311,7 @@ class Planned:
                 self.shorten(machine, entry)
         return True
 
-    def shorten(self, machine: Machine, entry: Entry) -> None:
+    def shorten(self, machine: Machine, entry: BatchEntry) -> None:
         """End the last segment of a machine that is down where this batch began."""
         name = segment_name(entry.segment_base) + LOG_SUFFIX
         file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
@@ -413,7 +413,7 @@ def _looks_prepared(segment: Any) -> bool:
     return not (segment.has_page or segment.may_trim())
 
 
-def _plant_batch(process: Process, unflushed: list[Entry]) -> bool:
+def _plant_batch(process: Process, unflushed: list[BatchEntry]) -> bool:
     """Have the disk hold another batch where one of these stands; return whether that could be.
 
     It can only where the file had another life, in a page that no flush of this one has reached.

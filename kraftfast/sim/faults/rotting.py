@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.small_files import quorum_state
+from kraftfast.log.small_files.committed_floor import FLOOR, read_floor
 from kraftfast.log.small_files.epoch_checkpoint import NAME as EPOCH_CHECKPOINT
-from kraftfast.log.small_files.floor import FLOOR, read_floor
 from kraftfast.log.small_files.marks import DURABLE_END, PHANTOM_TAIL
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, SUFFIX, snapshot_ids, snapshot_path
-from kraftfast.sim.machines.names import Directory, File
+from kraftfast.sim.machines.file_names import DirNode, File
 from kraftfast.sim.machines.paged_file import PagedFile
 from kraftfast.sim.machines.small_file import SmallFile
 
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.sim.machines.machine import Machine
-    from kraftfast.sim.oracles.shadow import Entry
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.oracles.shadow import BatchEntry
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import World
 
 KINDS = (quorum_state.NAME, EPOCH_CHECKPOINT, FLOOR, DURABLE_END, PHANTOM_TAIL, SUFFIX)
@@ -37,15 +37,15 @@ CRC_AT = 17
 class Named(NamedTuple):
     """A file under its name."""
 
-    directory: Directory
+    directory: DirNode
     name: str
     file: File
 
 
-def files_in(directory: Directory) -> Iterator[Named]:
+def files_in(directory: DirNode) -> Iterator[Named]:
     """Yield every file below a directory."""
     for name, node in sorted(directory.entries.items()):
-        if isinstance(node, Directory):
+        if isinstance(node, DirNode):
             yield from files_in(node)
         else:
             yield Named(directory, name, node)
@@ -56,7 +56,7 @@ class Rotting:
 
     world: World
     random: Random
-    settings: Settings
+    settings: WorldSettings
 
     def _rottable(self) -> Machine | None:
         """Return a machine whose loss leaves a majority undamaged, if there is one."""
@@ -90,7 +90,7 @@ class Rotting:
         entry = self.random.choice(self.world.oracle.shadow(machine.id).entries[:among])
         self._flip_in(machine, entry, begin)
 
-    def _flip_in(self, machine: Machine, entry: Entry, begin: int) -> None:
+    def _flip_in(self, machine: Machine, entry: BatchEntry, begin: int) -> None:
         """Change a bit of this batch, at its byte ``begin`` or behind it."""
         name = segment_name(entry.segment_base) + LOG_SUFFIX
         file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kraftfast.client.clock cimport Clock
-from kraftfast.client.producer.stream cimport Stream
+from kraftfast.client.producer.socket_calls cimport Stream
 from kraftfast.ring.spsc cimport Doorbell, PeerDoorbell, kf_doorbell_page
 
 import select

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kraftfast.sim.clients.program import Program
+    from kraftfast.sim.clients.program import SimProgram
 
 
 class SimSelector(selectors._BaseSelectorImpl):
     """``selectors.EpollSelector``: its numbers for events are those of ``select.poll``."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         super().__init__()
         self._poller = program.host.poller()
 
@@ -61,7 +61,7 @@ def _of_poll(events: int) -> int:
 class SimEventLoop(asyncio.SelectorEventLoop):
     """The loop of one program, in one of its threads."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self._program, self._host, self._files = program, program.host, program.files
         super().__init__(SimSelector(program))
 

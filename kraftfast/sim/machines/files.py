@@ -145,7 +145,7 @@ class Poller:
 
 
 class SimWaker(File):
-    """An eventfd: :class:`kraftfast.link.ports.Waker`."""
+    """An eventfd: :class:`kraftfast.link.host_ports.Waker`."""
 
     rung = False
 
@@ -161,7 +161,7 @@ class SimWaker(File):
 
 
 class SimSignals(SimWaker):
-    """The signals of a simulated process: :class:`kraftfast.node.processes.signals.Signals`."""
+    """The signals of a simulated process; see ``kraftfast.node.processes.signals``."""
 
     def handle(self) -> None:
         """Do nothing: no kernel sends any."""

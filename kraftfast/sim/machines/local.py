@@ -48,7 +48,7 @@ class Sleeper(Protocol):
         """Let it go on."""
 
 
-class Host:
+class LocalKernel:
     """All sockets and processes, as the kernel knows them."""
 
     listeners: dict[str, LocalSocket]  # by path
@@ -144,7 +144,7 @@ class SimDoorbell:
 class SimPeerBell:
     """The doorbell of another process: ``ring.spsc.PeerDoorbell``."""
 
-    def __init__(self, host: Host, process: Process, other: Sleeper) -> None:
+    def __init__(self, host: LocalKernel, process: Process, other: Sleeper) -> None:
         self._host, self._process, self._other = host, process, other
         self._rung = False
 
@@ -167,7 +167,7 @@ class SimPeerBell:
 class Pidfd(File):
     """Readable once the process has ended."""
 
-    def __init__(self, files: Files, host: Host, pid: int) -> None:
+    def __init__(self, files: Files, host: LocalKernel, pid: int) -> None:
         super().__init__(files)
         self._host, self.pid = host, pid
         host.watch(self)
@@ -181,7 +181,7 @@ class Pidfd(File):
         super().close()
 
 
-class Credentials(NamedTuple):
+class SimCredentials(NamedTuple):
     """The process at the other end of a socket."""
 
     pid: int
@@ -194,7 +194,7 @@ class LocalSocket(File):
     # peer: the other end. at_end: nothing comes behind what is in the inbox. backlog: of a
     # listener: connections that are not accepted yet. due_us: when the last message arrives.
 
-    def __init__(self, files: Files, host: Host, process: Process) -> None:
+    def __init__(self, files: Files, host: LocalKernel, process: Process) -> None:
         super().__init__(files)
         self.host, self.process = host, process
         self.peer: LocalSocket | None = None
@@ -277,14 +277,14 @@ class LocalSocket(File):
 
 
 class SimLocal:
-    """See :class:`kraftfast.link.ports.Local`, of one process."""
+    """See :class:`kraftfast.link.host_ports.Local`, of one process."""
 
     # memories: of rings that it made or mapped, for faults that change their bytes.
     # socket_of: the class of its connections.
 
     socket_of = LocalSocket
 
-    def __init__(self, process: Process, host: Host) -> None:
+    def __init__(self, process: Process, host: LocalKernel) -> None:
         self._process, self._files, self._host = process, process.files, host
         self.ring_bytes = process.settings.ring_bytes
         self.memories: list[mmap.mmap] = []
@@ -319,9 +319,9 @@ class SimLocal:
     def unlink(self, path: str) -> None:
         self._host.listeners.pop(path, None)
 
-    def credentials(self, sock: LocalSocket) -> Credentials:
+    def credentials(self, sock: LocalSocket) -> SimCredentials:
         assert sock.peer is not None
-        return Credentials(sock.peer.process.pid)
+        return SimCredentials(sock.peer.process.pid)
 
     def send(self, sock: LocalSocket, data: bytes, fds: list[int]) -> None:
         passed = [self._files.by_fd[fd] for fd in fds]

@@ -14,17 +14,17 @@ from kraftfast.log.small_files.directory import (
     format_directory,
     read_meta,
 )
-from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.node_config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.sim.chance import Chance
-from kraftfast.sim.machines.clock import Clock
-from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.machine_clock import MachineClock
 from kraftfast.sim.machines.quorum_disk import QUORUM
+from kraftfast.sim.machines.sim_disk import SimDisk
 from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.settings import WorldSettings
     from kraftfast.sim.world import World
 
 
@@ -47,7 +47,7 @@ class Machine:
     id: int
     key: ReplicaKey
     disk: SimDisk
-    clock: Clock
+    clock: MachineClock
     process: Process | None
     ended_us: int  # when the last one ended, the world's time
     voters: VoterSet  # controller.quorum.voters; empty where the log has the voters from the start
@@ -69,7 +69,7 @@ class Machine:
         self.world, self.id = world, id
         self.settings = world.settings
         self.path = f"{QUORUM}/{id}" if self.settings.supervised else f"/replica-{id}"
-        self.clock = Clock(world.random.randint(0, 10_000_000))
+        self.clock = MachineClock(world.random.randint(0, 10_000_000))
         self.process = None
         self.ended_us = 0
         self.moves = 0
@@ -204,7 +204,7 @@ def endpoints_of(id: int, moves: int = 0) -> tuple[Endpoint, ...]:
     return (Endpoint("CONTROLLER", f"host-{id}", 9000 + moves),)
 
 
-def first_voters(settings: Settings) -> VoterSet:
+def first_voters(settings: WorldSettings) -> VoterSet:
     """Return those that a quorum begins with: by id alone where voters are static."""
     ids = range(1, settings.voters + 1)
     if settings.kraft_version == 0:

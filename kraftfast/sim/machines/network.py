@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.world import World
 
 
-class Network:
+class HostPaths:
     """The paths between hosts. Rings are in ``local``, streams in ``tcp``."""
 
     world: World

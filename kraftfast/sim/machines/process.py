@@ -16,11 +16,11 @@ from kraftfast.core import events as ev
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
 from kraftfast.sim.clients.door import Door, DoorSockets
-from kraftfast.sim.machines.disk import Crash
 from kraftfast.sim.machines.files import Files
-from kraftfast.sim.machines.host import SimFlusher, SimHost
 from kraftfast.sim.machines.local import SimLocalPeer
 from kraftfast.sim.machines.paged_file import SimSegmentFile
+from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.machines.sim_host import SimFlusher, SimHost
 from kraftfast.sim.machines.threads import (
     SimThread,
     drop,

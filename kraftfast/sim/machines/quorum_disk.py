@@ -10,11 +10,11 @@ import os
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.sim.machines.disk import SimDisk
 from kraftfast.sim.machines.program_disk import ProgramDisk
+from kraftfast.sim.machines.sim_disk import SimDisk
 
 if TYPE_CHECKING:
-    from kraftfast.sim.clients.program import Program
+    from kraftfast.sim.clients.program import SimProgram
     from kraftfast.sim.machines.machine import Machine
 
 QUORUM = "/quorum"
@@ -31,7 +31,7 @@ class QuorumDisk:
 
     # _fds: descriptor -> whose it is, and which there. _reading: of logs.
 
-    def __init__(self, program: Program, own: SimDisk, random: Random) -> None:
+    def __init__(self, program: SimProgram, own: SimDisk, random: Random) -> None:
         self._world, self.own = program.world, own
         self._fds: dict[int, tuple[SimDisk, int]] = {}
         self._next_fd = 1 << 30
@@ -109,7 +109,7 @@ class MadeDisk(QuorumDisk):
 
 
 class SimNames:
-    """What :class:`kraftfast.node.storage.host.KernelHost` says of names."""
+    """What :class:`kraftfast.node.storage.storage_host.KernelStorageHost` says of names."""
 
     disk: Any
 
@@ -138,7 +138,7 @@ class SimNames:
 class SimCondition:
     """``threading.Condition`` of a program; a waiter looks again after a moment."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SimProgram) -> None:
         self._program, self._lock = program, program.host.lock()
 
     def __enter__(self) -> None:

@@ -46,8 +46,8 @@ HOST = "host-"
 class Tcp:
     """All connections, and where each process listens."""
 
-    listeners: dict[tuple[str, int], Stream]
-    streams: dict[Stream, None]  # asking ends of connections that stand
+    listeners: dict[tuple[str, int], TcpStream]
+    streams: dict[TcpStream, None]  # asking ends of connections that stand
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -74,11 +74,11 @@ class Tcp:
 
     # --- connections ------------------------------------------------------------------------------
 
-    def ask(self, stream: Stream, place: tuple[str, int], tries: int = 1) -> None:
+    def ask(self, stream: TcpStream, place: tuple[str, int], tries: int = 1) -> None:
         """Send a SYN."""
         self.world.later(self._delay_us(), self._asked, stream, place, tries)
 
-    def _asked(self, stream: Stream, place: tuple[str, int], tries: int) -> None:
+    def _asked(self, stream: TcpStream, place: tuple[str, int], tries: int) -> None:
         if stream.state != "connecting":
             return
         world, source, target = self.world, stream.files.host, int(place[0][len(HOST) :])
@@ -93,7 +93,7 @@ class Tcp:
         elif listener is None:
             world.later(self._delay_us(), stream.fail, errno.ECONNREFUSED)
         else:
-            other = Stream(listener.files, self)
+            other = TcpStream(listener.files, self)
             other.state, other.peer = "open", stream
             stream.peer = other
             other.room = stream.room = world.random.choice(BUFFERS)
@@ -103,7 +103,7 @@ class Tcp:
             listener.changed()
             world.later(self._delay_us(), self._connected, stream)
 
-    def _connected(self, stream: Stream) -> None:
+    def _connected(self, stream: TcpStream) -> None:
         assert stream.peer is not None
         if stream.state == "connecting":
             stream.state = "open"
@@ -112,24 +112,24 @@ class Tcp:
         else:
             self.reset(stream.peer)
 
-    def break_off(self, stream: Stream) -> None:
+    def break_off(self, stream: TcpStream) -> None:
         """Both ends of a connection learn that it is no more, each in its time."""
         self.reset(stream)
         if stream.peer is not None:
             self.reset(stream.peer)
 
-    def reset(self, stream: Stream) -> None:
+    def reset(self, stream: TcpStream) -> None:
         """Send an RST."""
         self.world.later(self._delay_us(), self._reset, stream)
 
-    def _reset(self, stream: Stream) -> None:
+    def _reset(self, stream: TcpStream) -> None:
         peer = stream.peer
         if peer is not None and not self.is_lost(peer.files.host, stream.files.host):
             stream.fail(errno.ECONNRESET)
 
     # --- bytes ------------------------------------------------------------------------------------
 
-    def send(self, stream: Stream, data: bytes) -> None:
+    def send(self, stream: TcpStream, data: bytes) -> None:
         """Put bytes on their way, or the end of them."""
         world = self.world
         if data and stream.flight and stream.sent_us == world.now_us and stream.flight[-1]:
@@ -141,7 +141,7 @@ class Tcp:
             data = data[half:]
         self._send(stream, data)
 
-    def _send(self, stream: Stream, data: bytes) -> None:
+    def _send(self, stream: TcpStream, data: bytes) -> None:
         world, delay_us = self.world, self._delay_us()
         if world.random.random() < world.drop:
             delay_us += world.random.randint(*RESEND_US)
@@ -152,7 +152,7 @@ class Tcp:
         stream.flight.append(data)
         world.at(stream.due_us, self._arrive, stream)
 
-    def _arrive(self, stream: Stream) -> None:
+    def _arrive(self, stream: TcpStream) -> None:
         data, peer = stream.flight.popleft(), stream.peer
         assert peer is not None
         if stream.held or self.is_lost(stream.files.host, peer.files.host):
@@ -162,7 +162,7 @@ class Tcp:
         else:
             self._deliver(stream, peer, data)
 
-    def _try_again(self, stream: Stream, waited_us: int) -> None:
+    def _try_again(self, stream: TcpStream, waited_us: int) -> None:
         peer = stream.peer
         assert peer is not None
         if stream.held and self.is_lost(stream.files.host, peer.files.host):
@@ -173,13 +173,13 @@ class Tcp:
         for data in held:
             self._deliver(stream, peer, data)
 
-    def _deliver(self, stream: Stream, peer: Stream, data: bytes) -> None:
+    def _deliver(self, stream: TcpStream, peer: TcpStream, data: bytes) -> None:
         if peer.fd >= 0:
             peer.arrived(data)
         elif data:
             self.reset(stream)  # no process is there now
 
-    def took(self, stream: Stream, count: int) -> None:
+    def took(self, stream: TcpStream, count: int) -> None:
         """Note that a reader took so many bytes: the sender has more room once it learns."""
         sender = stream.peer
         if sender is None:
@@ -192,7 +192,7 @@ class Tcp:
             sender.unread -= count
 
 
-class Stream(File):
+class TcpStream(File):
     """A TCP socket, as ``socket.socket`` is used by the links. It never waits."""
 
     # state: new, listening, connecting, open or ended (by an error). peer: the other end.
@@ -206,7 +206,7 @@ class Stream(File):
         super().__init__(files)
         self.tcp = tcp
         self.state = "new"
-        self.peer: Stream | None = None
+        self.peer: TcpStream | None = None
         self.inbox = bytearray()
         self.at_end = False
         self.error = self.unread = self.due_us = 0
@@ -214,7 +214,7 @@ class Stream(File):
         self.sent_us = -1
         self.flight: deque[bytes] = deque()
         self.held: list[bytes] = []
-        self.backlog: deque[Stream] = deque()
+        self.backlog: deque[TcpStream] = deque()
         self.backlog_max = 0
         self.place = ("", 0)
 
@@ -283,7 +283,7 @@ class Stream(File):
         self.state, self.backlog_max = "listening", backlog
         self.tcp.listeners[self.place] = self
 
-    def accept(self) -> tuple[Stream, tuple[str, int]]:
+    def accept(self) -> tuple[TcpStream, tuple[str, int]]:
         if not self.backlog:
             raise BlockingIOError(errno.EAGAIN, "nobody")
         self.files.check_room()
@@ -391,14 +391,14 @@ def _begins_with_a_batch(data: bytes) -> bool:
 
 
 class SimNetwork:
-    """The sockets of one process: :class:`kraftfast.link.ports.Network`."""
+    """The sockets of one process: :class:`kraftfast.link.host_ports.Network`."""
 
     def __init__(self, files: Files, tcp: Tcp) -> None:
         self._files, self._tcp = files, tcp
 
-    def socket(self, _family: int, _kind: int, _protocol: int = 0) -> Stream:
+    def socket(self, _family: int, _kind: int, _protocol: int = 0) -> TcpStream:
         self._files.check_room()
-        return Stream(self._files, self._tcp)
+        return TcpStream(self._files, self._tcp)
 
     def getaddrinfo(
         self, host: str | None, port: int, *, type: int, flags: int = 0

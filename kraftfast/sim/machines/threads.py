@@ -132,7 +132,7 @@ class SimEvent:
 
 
 class SimThreads:
-    """See :class:`kraftfast.link.ports.Threads`."""
+    """See :class:`kraftfast.link.host_ports.Threads`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -23,17 +23,17 @@ from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.node.loop import Loop
 from kraftfast.node.processes.worker import main
 from kraftfast.sim.clients.door import DoorSockets
-from kraftfast.sim.clients.program import Program, Waiter
-from kraftfast.sim.machines.disk import Crash
+from kraftfast.sim.clients.program import SimProgram, SimWaiter
 from kraftfast.sim.machines.files import File, Files
 from kraftfast.sim.machines.local import LocalSocket, Passed, Pidfd, SimLocalPeer
+from kraftfast.sim.machines.sim_disk import Crash
 from kraftfast.sim.machines.threads import GreenletExit, drop, getcurrent, greenlet, switch_to
 from kraftfast.sim.oracles.watching import WatchedProcess
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
-    from kraftfast.node.config import NodeConfig
     from kraftfast.node.event_log import Entry
+    from kraftfast.node.node_config import NodeConfig
     from kraftfast.sim.machines.machine import Machine
 
 IMPORTS_US_MAX = 60_000
@@ -47,7 +47,7 @@ LOOK_S = 0.02
 """How often a machine that is not to start yet looks again."""
 
 
-class Kept(LocalSocket):
+class KeptSocket(LocalSocket):
     """One end of a pair of sockets, which several processes may have a descriptor of."""
 
     ends: list[PairEnd]
@@ -82,7 +82,7 @@ class Kept(LocalSocket):
 class PairEnd(File):
     """A descriptor of it, in one process, whose calls wait."""
 
-    def __init__(self, process: Program, kept: Kept, fd: int = -1) -> None:
+    def __init__(self, process: SimProgram, kept: KeptSocket, fd: int = -1) -> None:
         super().__init__(process.files, fd)
         self.process, self.kept = process, kept
         kept.ends.append(self)
@@ -111,14 +111,14 @@ class PairEnd(File):
         return self.kept.send(data)
 
 
-def pair(process: Program) -> tuple[PairEnd, PairEnd]:
+def pair(process: SimProgram) -> tuple[PairEnd, PairEnd]:
     """Return two connected sockets of a process, as ``socket.socketpair`` does."""
-    ours, theirs = Kept(process), Kept(process)
+    ours, theirs = KeptSocket(process), KeptSocket(process)
     ours.peer, theirs.peer = theirs, ours
     return PairEnd(process, ours), PairEnd(process, theirs)
 
 
-class WorkerProcess(Program):
+class WorkerProcess(SimProgram):
     """A process between its start and its exit code. ``replica``: what it has become, or None."""
 
     # machine: whose replica it is to be, once it was told. _error: what its replica raised, which
@@ -127,7 +127,9 @@ class WorkerProcess(Program):
     replica: WatchedProcess | None
     machine: Machine | None
 
-    def __init__(self, parent: Program, inherited: dict[int, Kept], random: Random) -> None:
+    def __init__(
+        self, parent: SimProgram, inherited: dict[int, KeptSocket], random: Random
+    ) -> None:
         super().__init__(parent.world, parent.id)
         self.pid = self.world.local.began(self)
         self.parent, self.random = parent, random
@@ -139,19 +141,19 @@ class WorkerProcess(Program):
             PairEnd(self, kept, fd)
             kept.process = self  # type: ignore[assignment]
 
-    def inherited(self) -> dict[int, Kept]:
+    def inherited(self) -> dict[int, KeptSocket]:
         """Return what a process that it forks now has, too."""
         files = self.files.by_fd.items()
         return {fd: each.kept for fd, each in files if isinstance(each, PairEnd)}
 
-    def begin(self, call: Callable[[OwnProcess], int], delay_us: int) -> None:
+    def begin(self, call: Callable[[SimOwnProcess], int], delay_us: int) -> None:
         """Run something as its only thread, after a while."""
         stack = greenlet(partial(self._main, call))
         self.stacks.append(stack)
         self.world.later(delay_us, self.go_on, stack)
 
-    def _main(self, call: Callable[[OwnProcess], int]) -> None:
-        code = call(OwnProcess(self))
+    def _main(self, call: Callable[[SimOwnProcess], int]) -> None:
+        code = call(SimOwnProcess(self))
         replica = self.replica
         if self.error is not None:
             self._code = code
@@ -221,7 +223,7 @@ class WorkerProcess(Program):
         if supervising is self.parent and supervising.pid == self.parent_pid:
             supervising.check_may_start(machine.id)
         while machine.dead or not machine.may_start:
-            self.wait(Waiter(self), LOOK_S)
+            self.wait(SimWaiter(self), LOOK_S)
         self.id = self.files.host = machine.id
         if machine.process is not None:  # it holds the lock
             holder = machine.process.worker
@@ -255,8 +257,8 @@ class WatchedLoop(Loop):
             raise
 
 
-class OwnProcess:
-    """See :class:`kraftfast.node.ports.OwnProcess`."""
+class SimOwnProcess:
+    """See :class:`kraftfast.node.ports.SimOwnProcess`."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
@@ -301,7 +303,7 @@ class OwnProcess:
         """Do nothing: the collector is the simulator's."""
 
     def unread_bytes(self, sock: Any) -> int:
-        kept: Kept = sock.kept
+        kept: KeptSocket = sock.kept
         return kept.unread_bytes()
 
     def write_line(self, text: str) -> None:
@@ -313,7 +315,7 @@ class OwnProcess:
         raise sys.exception() or GreenletExit
 
 
-def spawn(parent: Program, fds: list[int], random: Random) -> WorkerProcess:
+def spawn(parent: SimProgram, fds: list[int], random: Random) -> WorkerProcess:
     """Start a worker's interpreter, as a child of a program."""
     inherited = {fd: parent.files.by_fd[fd].kept for fd in fds}  # type: ignore[attr-defined]
     process = WorkerProcess(parent, inherited, random)

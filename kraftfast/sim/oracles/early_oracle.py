@@ -11,7 +11,7 @@ from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.invariants import Oracle
+    from kraftfast.sim.oracles.world_invariants import Oracle
     from kraftfast.sim.world import World
 
 IN_FLIGHT_US = 500_000

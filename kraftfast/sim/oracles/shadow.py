@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kraftfast.types import KRaftVersion, KRaftVoters
 
 
-class Identity(NamedTuple):
+class BatchId(NamedTuple):
     """All bytes of a batch: the CRC covers what is not named here."""
 
     base_offset: int
@@ -22,10 +22,10 @@ class Identity(NamedTuple):
     size: int
 
 
-class Entry(NamedTuple):
+class BatchEntry(NamedTuple):
     """One batch of a replica's log, and where it stands."""
 
-    batch: Identity
+    batch: BatchId
     segment_base: int
     position: int
 
@@ -37,12 +37,12 @@ class Shadow:
     was seen on its disk.
     """
 
-    entries: list[Entry]
+    entries: list[BatchEntry]
     start: int  # of the first entry: where the first segment, or the log itself, begins
     end: int
     durable: int
     high_watermark: int  # of the running process, -1 unknown (I6)
-    being_cut: list[Entry]  # of a cut under way: they may still come back (I14)
+    being_cut: list[BatchEntry]  # of a cut under way: they may still come back (I14)
     installing: OffsetAndEpoch | None  # a snapshot that takes the log's place just now
     in_snapshot: int  # the process ended, and all below is in a snapshot on its disk
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
@@ -82,12 +82,12 @@ class Shadow:
         """Return where what its log has to have begins: what is below is in a snapshot."""
         return max(self.start, self.in_snapshot)
 
-    def below(self, offset: int) -> Entry | None:
+    def below(self, offset: int) -> BatchEntry | None:
         """Return the last batch that ends at or before ``offset``."""
         index = bisect_right(self.entries, offset, key=lambda entry: entry.batch.end_offset)
         return self.entries[index - 1] if index else None
 
-    def between(self, start: int, end: int) -> list[Entry]:
+    def between(self, start: int, end: int) -> list[BatchEntry]:
         """Return the batches from ``start`` up to ``end``."""
         first = bisect_left(self.entries, start, key=lambda entry: entry.batch.base_offset)
         last = bisect_right(self.entries, end, key=lambda entry: entry.batch.end_offset)

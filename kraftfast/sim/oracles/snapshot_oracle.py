@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.invariants import Oracle
-    from kraftfast.sim.oracles.shadow import Identity
+    from kraftfast.sim.oracles.shadow import BatchId
+    from kraftfast.sim.oracles.world_invariants import Oracle
 
 
 class SnapshotOracle:
@@ -57,7 +57,7 @@ class SnapshotOracle:
         known = self.states.setdefault(end_offset, digest)
         require(known == digest, f"I19: {process.id} came to another state at {end_offset}")
 
-    def boundary(self, snapshot_id: OffsetAndEpoch) -> Identity | None:
+    def boundary(self, snapshot_id: OffsetAndEpoch) -> BatchId | None:
         """Return the committed batch that ends where a snapshot does, if there is one."""
         committed = self.oracle.committed
         index = bisect_left(committed, snapshot_id.offset, key=lambda each: each.end_offset)

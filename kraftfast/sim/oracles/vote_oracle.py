@@ -10,8 +10,8 @@ from kraftfast.types import ZERO_UUID, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.invariants import Oracle
-    from kraftfast.sim.oracles.shadow import Identity, Shadow
+    from kraftfast.sim.oracles.shadow import BatchId, Shadow
+    from kraftfast.sim.oracles.world_invariants import Oracle
 
 LogEnd = tuple[int, int]
 """Last epoch and end offset: compared in this order, as votes are."""
@@ -24,7 +24,7 @@ class VoteOracle:
     """
 
     grants: dict[tuple[int, int], dict[int, LogEnd]]  # (epoch, candidate id) -> by voter
-    logs: dict[int, Identity | None]  # by epoch: the last batch that its leader was elected with
+    logs: dict[int, BatchId | None]  # by epoch: the last batch that its leader was elected with
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -113,7 +113,7 @@ class VoteOracle:
                 f"vote, had {end}",
             )
 
-    def committed(self, epoch: int, batch: Identity) -> None:
+    def committed(self, epoch: int, batch: BatchId) -> None:
         """I4: a leader of a later epoch was elected with what is committed only now."""
         for later, last in self.logs.items():
             if later > epoch:

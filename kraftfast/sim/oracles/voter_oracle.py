@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftfast.core.effects import AppendControl, VotersChanged
-from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_controls import VoterControls
 from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.node.storage.voter_records import controls_of
 from kraftfast.sim.machines.machine import Machine, first_voters
@@ -20,8 +20,8 @@ from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
-    from kraftfast.sim.oracles.invariants import Oracle
-    from kraftfast.sim.oracles.shadow import Identity, Shadow
+    from kraftfast.sim.oracles.shadow import BatchId, Shadow
+    from kraftfast.sim.oracles.world_invariants import Oracle
 
 Kind = TypeVar("Kind")
 ATTRIBUTES_AT, CONTROL = 22, 0x20
@@ -47,7 +47,7 @@ class VoterOracle:
 
     # --- what is in the logs --------------------------------------------------------------------
 
-    def learn(self, batch: Identity, data: Any) -> None:
+    def learn(self, batch: BatchId, data: Any) -> None:
         """Note that a leader appended this batch."""
         if data[ATTRIBUTES_AT] & CONTROL:
             found = controls_of([bytes(data)])
@@ -72,11 +72,11 @@ class VoterOracle:
         ]
         return found if voters is None else [*found, (end_offset - 1, voters)]
 
-    def of(self, batch: Identity) -> VoterControls:
+    def of(self, batch: BatchId) -> VoterControls:
         """Return the records of a batch that say who votes."""
         return self.records.get((batch.epoch, batch.base_offset), ())
 
-    def committed_by(self, batch: Identity, voters: VoterSet) -> None:
+    def committed_by(self, batch: BatchId, voters: VoterSet) -> None:
         """Note that a batch was committed, by a majority of these."""
         found = self.of(batch)
         if found:
@@ -86,7 +86,7 @@ class VoterOracle:
             1 for _, each in found if isinstance(each, KRaftVoters)
         )
 
-    def _check_on_disks(self, batch: Identity, voters: VoterSet) -> None:
+    def _check_on_disks(self, batch: BatchId, voters: VoterSet) -> None:
         """D10: who votes is on the disks of a majority, whatever the durability.
 
         Whoever lost its memory goes by the voters that its disk knows.
@@ -98,7 +98,7 @@ class VoterOracle:
             f"D10: {self.of(batch)} are committed, which of {voters} only {there} have on disk",
         )
 
-    def _is_on_disk(self, machine: Machine, batch: Identity) -> bool:
+    def _is_on_disk(self, machine: Machine, batch: BatchId) -> bool:
         """Return whether a machine has a batch on its disk, be it in a snapshot."""
         shadow = self.oracle.shadow(machine.id)
         if machine.rotten or batch.end_offset <= shadow.in_log_from():

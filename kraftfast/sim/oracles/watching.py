@@ -102,15 +102,7 @@ class WatchedProcess(Process):
 
     def _carry_out(self, effects: list[Any]) -> None:
         self._check(effects)
-        for effect in effects:
-            watch = self.WATCHES.get(type(effect))
-            if watch is not None:
-                watch(self, effect)
-            else:
-                self._go_on_with(effect)
-
-    def _go_on_with(self, effect: Any) -> None:
-        super()._carry_out([effect])
+        super()._carry_out(effects)
 
     # --- what leaves --------------------------------------------------------------------------
 
@@ -133,14 +125,18 @@ class WatchedProcess(Process):
         self.world.oracle.response_leaves(self, asked, effect.response)
         super()._reply(effect)
 
-    def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
+    def answer_fetch(self, effect: fx.AnswerFetch) -> None:
         self.answers.answered(effect.source)
         self.world.oracle.response_leaves(self, None, effect.response)
-        super()._answer_fetch(effect)
+        super().answer_fetch(effect)
 
-    def _answers(self, effect: fx.AnswerSlice | fx.AnswerReadBarrier) -> None:
+    def answer_slice(self, effect: fx.AnswerSlice) -> None:
         self.answers.answered(effect.source)
-        self._go_on_with(effect)
+        super().answer_slice(effect)
+
+    def answer_read_barrier(self, effect: fx.AnswerReadBarrier) -> None:
+        self.answers.answered(effect.source)
+        super().answer_read_barrier(effect)
 
     def tend(self) -> None:
         super().tend()
@@ -188,16 +184,16 @@ class WatchedProcess(Process):
         super()._truncate(effect)
         self.world.oracle.truncated(self)
 
-    def _install(self, effect: fx.InstallSnapshot) -> None:
+    def install_snapshot(self, effect: fx.InstallSnapshot) -> None:
         oracle = self.world.oracle.snapshots
         self.world.early.cuts(self, effect.snapshot_id.offset)
         self._when_flushed = lambda: oracle.installs(self, effect.snapshot_id)
-        self._go_on_with(effect)
+        super().install_snapshot(effect)
         oracle.installed(self, effect.snapshot_id)
 
-    def _delete_before(self, effect: fx.DeleteBefore) -> None:
+    def delete_before(self, effect: fx.DeleteBefore) -> None:
         try:
-            self._go_on_with(effect)
+            super().delete_before(effect)
         except DiskFull as error:
             raise Violation(
                 f"D25: {self.id} ends of a full disk that it makes room on: {error}"
@@ -208,14 +204,14 @@ class WatchedProcess(Process):
 
     # --- what others see ----------------------------------------------------------------------
 
-    def _advance(self, effect: fx.AdvanceHighWatermark) -> None:
+    def advance_high_watermark(self, effect: fx.AdvanceHighWatermark) -> None:
         self.world.oracle.advances(self, effect.offset)
-        super()._advance(effect)
+        super().advance_high_watermark(effect)
 
-    def _acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
+    def acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
         self.world.oracle.acknowledged_by_all(self, effect.offset)
         self.on_all_disks = effect.offset
-        self._go_on_with(effect)
+        super().acknowledged_by_all(effect)
 
     def _commit(self, offset: int) -> None:
         told_early = self.durability == "all" and offset > self.on_all_disks
@@ -227,19 +223,10 @@ class WatchedProcess(Process):
             self.world.oracle.elected(self, effect.epoch)
         super()._role_changed(effect)
 
-    def _voters_changed(self, effect: fx.VotersChanged) -> None:
-        super()._voters_changed(effect)
+    def voters_changed(self, effect: fx.VotersChanged) -> None:
+        super().voters_changed(effect)
         self.world.oracle.voters.changed(self, effect)
 
-    def _warn(self, effect: fx.Warn) -> None:
+    def warn(self, effect: fx.Warn) -> None:
         self.world.count("refusals that were reported")
-        self._go_on_with(effect)
-
-    WATCHES: dict[type, Callable[[Any, Any], None]] = {
-        fx.AnswerSlice: _answers,
-        fx.AnswerReadBarrier: _answers,
-        fx.InstallSnapshot: _install,
-        fx.DeleteBefore: _delete_before,
-        fx.AcknowledgedByAll: _acknowledged_by_all,
-        fx.Warn: _warn,
-    }
+        super().warn(effect)

@@ -18,15 +18,15 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.record.checksum import crc32c
+from kraftfast.spark.jobs.audit_findings import Audited, Finding, Report
 from kraftfast.spark.jobs.digests import Digest, alike, digests
-from kraftfast.spark.jobs.findings import Audited, Finding, Report
 from kraftfast.spark.jobs.shared import shared_offsets, void_tails
-from kraftfast.spark.options import SPLIT_BYTES
 from kraftfast.spark.reading.committed import running_end
 from kraftfast.spark.reading.locations import Place, find_places
-from kraftfast.spark.reading.splits import OPEN_END, Bounds, Damage, Piece, header_pieces, pieces
-from kraftfast.spark.sessions.failures import told
-from kraftfast.spark.sessions.session import register
+from kraftfast.spark.reading.splits import OPEN_END, Bounds, Damaged, Piece, header_pieces, pieces
+from kraftfast.spark.sessions.local_session import register
+from kraftfast.spark.sessions.spark_failures import told
+from kraftfast.spark.spark_options import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -254,7 +254,7 @@ def _lost_tails(places: list[Place]) -> list[Finding]:
             continue
         last = Place(place.name, place.log_path, f"{bases[-1]:020d}.log")
         for each in pieces(last, Bounds(), 1 << 40, running_end(place)):
-            if isinstance(each, Damage):
+            if isinstance(each, Damaged):
                 name = os.path.basename(each.path)
                 text = f"{place.name}: {each.error()}"
                 where = (place.name, name, each.position, each.first_offset, each.end_offset)

@@ -23,15 +23,15 @@ import pyarrow.parquet as pq
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.disk import storage_error
 from kraftfast.spark.jobs.tasks import fan_out
-from kraftfast.spark.options import LogOptions, local_path
 from kraftfast.spark.reading.arrow_batches import REPLICA, chosen
 from kraftfast.spark.reading.committed import Logs
-from kraftfast.spark.sessions.session import register
+from kraftfast.spark.sessions.local_session import register
+from kraftfast.spark.spark_options import SparkLogOptions, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kraftfast.spark.reading.remote import Range
+    from kraftfast.spark.reading.remote_ranges import Range
 
 MARK = "_kraftfast.json"
 END: Final = b"kraftfast.end"
@@ -70,7 +70,7 @@ def convert(
     """
     from pyspark.sql.datasource import InputPartition
 
-    from kraftfast.spark.reading.sources import LogReader, LogSource
+    from kraftfast.spark.reading.sources import LogSource, LogSourceReader
 
     if compression not in COMPRESSIONS:
         raise InvalidOption(f"compression={compression!r}: it is one of {', '.join(COMPRESSIONS)}")
@@ -83,7 +83,7 @@ def convert(
     kept = _claim(target, given | {"compression": compression}, replicas)
     if kept != replicas:
         read = replace(read, path=kept[0])
-    reader = LogReader(read, chosen(fields, list(fields)))
+    reader = LogSourceReader(read, chosen(fields, list(fields)))
     parts = reader.partitions()
     before = 0
     if read.servers:
@@ -101,7 +101,7 @@ def convert(
     )
 
 
-def sources_of(options: LogOptions) -> list[str]:
+def sources_of(options: SparkLogOptions) -> list[str]:
     """Return the directories that a conversion reads."""
     if not options.path:
         return []
@@ -157,7 +157,7 @@ def uncovered(part: Range, covered: list[tuple[int, int]]) -> Iterator[Range]:
     """Yield what is left of a range: where it is cut depends on where the log begins and ends by
     now.
 
-    >>> from kraftfast.spark.reading.remote import Range
+    >>> from kraftfast.spark.reading.remote_ranges import Range
     >>> found = uncovered(Range("a:1", 10, 50), [(0, 20), (30, 40)])
     >>> [(each.first_offset, each.end_offset) for each in found]
     [(20, 30), (40, 50)]

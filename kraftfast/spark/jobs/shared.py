@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.log.reading.extents import LogExtents, agreed_end
-from kraftfast.spark.jobs.findings import Finding
+from kraftfast.spark.jobs.audit_findings import Finding
 from kraftfast.spark.reading.committed import OneLog, quorum_end
 from kraftfast.spark.reading.locations import Place
 

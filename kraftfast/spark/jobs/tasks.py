@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraftfast.spark.sessions.failures import told
 from kraftfast.spark.sessions.forked import settle
+from kraftfast.spark.sessions.spark_failures import told
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from kraftfast.spark.options import OF_TABLES, options_of_a_table
+from kraftfast.spark.spark_options import OF_TABLES, options_of_a_table
 
 MARK = "kraftfast.options"
 PLACES = frozenset({"path", "bootstrap.servers"})

@@ -28,7 +28,7 @@ SetAt = tuple[int, VoterSet]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRecords:
     """What one directory holds."""
 
     key: ReplicaKey
@@ -66,14 +66,15 @@ class Certain:
     index: int = -1
 
 
-def certain_end(held: Sequence[Held], known: OffsetAndEpoch) -> Certain:
+def certain_end(held: Sequence[HeldRecords], known: OffsetAndEpoch) -> Certain:
     """Return up to where the logs are certain, ``known`` at least.
 
     ``known``: an end that is known to be committed, with the epoch of the record before it.
 
     >>> voters = VoterSet.of(1, 2, 3)
     >>> logs = [Extent(0, 348, ((1, 0),)), Extent(0, 103, ((1, 0),))]
-    >>> held = [Held(ReplicaKey(n + 1), log, 1, ((-1, voters),)) for n, log in enumerate(logs)]
+    >>> key = [ReplicaKey(1), ReplicaKey(2)]
+    >>> held = [HeldRecords(key[n], log, 1, ((-1, voters),)) for n, log in enumerate(logs)]
     >>> certain_end(held, OffsetAndEpoch(0, 0)).end
     OffsetAndEpoch(offset=103, epoch=1)
     """
@@ -85,7 +86,7 @@ def certain_end(held: Sequence[Held], known: OffsetAndEpoch) -> Certain:
         found = further
 
 
-def _further(held: Sequence[Held], known: Certain) -> Certain:
+def _further(held: Sequence[HeldRecords], known: Certain) -> Certain:
     """Return the highest end that the voter sets from ``known`` on make certain."""
     best = known
     for index, one in enumerate(held):
@@ -113,7 +114,7 @@ def _further(held: Sequence[Held], known: Certain) -> Certain:
 
 
 def _sets_without(
-    held: Sequence[Held], known: OffsetAndEpoch, agreed: Sequence[int], end: int
+    held: Sequence[HeldRecords], known: OffsetAndEpoch, agreed: Sequence[int], end: int
 ) -> list[VoterSet]:
     """Return the sets by which a leader may be elected that lacks the record before ``end``.
 
@@ -130,7 +131,7 @@ def _sets_without(
     return found
 
 
-def _copies(held: Sequence[Held], voters: VoterSet) -> list[list[int]]:
+def _copies(held: Sequence[HeldRecords], voters: VoterSet) -> list[list[int]]:
     """Return by voter the indices of its directories: none, one, or copies of one."""
     return [
         [n for n, each in enumerate(held) if each.key.id == voter.id and voters.is_voter(each.key)]
@@ -138,7 +139,7 @@ def _copies(held: Sequence[Held], voters: VoterSet) -> list[list[int]]:
     ]
 
 
-def _majority_reach(held: Sequence[Held], voters: VoterSet, agreed: Sequence[int]) -> int:
+def _majority_reach(held: Sequence[HeldRecords], voters: VoterSet, agreed: Sequence[int]) -> int:
     """Return up to where a majority holds the same. Which of several copies starts is unknown."""
     reached = sorted(
         (min((agreed[n] for n in copies), default=0) for copies in _copies(held, voters)),
@@ -148,7 +149,7 @@ def _majority_reach(held: Sequence[Held], voters: VoterSet, agreed: Sequence[int
 
 
 def _is_certain(
-    held: Sequence[Held], known: OffsetAndEpoch, agreed: Sequence[int], end: int, epoch: int
+    held: Sequence[HeldRecords], known: OffsetAndEpoch, agreed: Sequence[int], end: int, epoch: int
 ) -> bool:
     """Return whether no leader can be elected that lacks the record before ``end``."""
     sets = _sets_without(held, known, agreed, end)

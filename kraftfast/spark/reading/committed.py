@@ -35,11 +35,10 @@ from kraftfast.log.reading.extents import (
     kafka_checkpoint,
 )
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.small_files.committed_floor import NOTHING, read_floor
 from kraftfast.log.small_files.directory import META, MetaProperties, read_meta
-from kraftfast.log.small_files.floor import NOTHING, read_floor
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
-from kraftfast.spark.options import LogOptions
-from kraftfast.spark.reading.certain import Held, SetAt, certain_end
+from kraftfast.spark.reading.certain import HeldRecords, SetAt, certain_end
 from kraftfast.spark.reading.locations import Place, find_places, replicas_in
 from kraftfast.spark.reading.transactions import Aborted, Transactions
 from kraftfast.spark.reading.uncompiled import need_compiled
@@ -50,6 +49,7 @@ from kraftfast.spark.reading.voter_sets import (
     static_voters,
     stored_epoch,
 )
+from kraftfast.spark.spark_options import SparkLogOptions
 from kraftfast.types import SOCKET_NAME, OffsetAndEpoch, ReplicaKey, uuid_text
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class OneLog:
             return self.extents.look()
         return LogExtents(self.place.log_path, self.gaps).look()
 
-    def voided(self, options: LogOptions, start: int, end: int | None) -> tuple[Aborted, ...]:
+    def voided(self, options: SparkLogOptions, start: int, end: int | None) -> tuple[Aborted, ...]:
         """Return what transactions voided in a range, as far as it is to be left out."""
         if options.aborted or self.transactions is None:
             return ()
@@ -292,7 +292,7 @@ class Logs:
         return end if stable == OPEN_END else stable
 
     @classmethod
-    def of(cls, options: LogOptions, start: int = 0) -> Logs:
+    def of(cls, options: SparkLogOptions, start: int = 0) -> Logs:
         """Return those of a path's options."""
         return cls(options.path, options.uncommitted, options.compacted, options.aborted, start)
 
@@ -369,14 +369,14 @@ def quorum_end(logs: list[OneLog]) -> Bounded:
     return bounded
 
 
-def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]) -> bool:
+def _may_lead(held: list[tuple[OneLog, HeldRecords]], running: list[tuple[int, OneLog]]) -> bool:
     """Return whether those that run may be a majority of some voter set, so that one may lead."""
     keys = [each.key for log, each in held if any(log is other for _, other in running)]
     sets = [voters for _, each in held for _, voters in each.sets]
     return any(sum(map(each.is_voter, keys)) >= each.majority for each in sets)
 
 
-def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]]:
+def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, HeldRecords]]:
     """Return what the directories hold on disk, of those that can be read and flushed.
 
     Where no log names voters, ``quorum.json`` beside them does.
@@ -388,7 +388,7 @@ def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]
             path = log.place.log_path
             epochs = stored_epoch(path, extent), snapshot_epoch(path)
             log.extents.put_on_disk()  # D11: a power cut would take what is not
-            found.append((log, Held(log.key(), extent, epochs[0], tuple(sets), epochs[1])))
+            found.append((log, HeldRecords(log.key(), extent, epochs[0], tuple(sets), epochs[1])))
     if not any(each.sets for _, each in found):
         described = described_voters(os.path.dirname(logs[0].place.directory))
         if described is not None:

@@ -22,13 +22,13 @@ from kraftfast.errors import (
 )
 from kraftfast.log.disk import storage_error
 from kraftfast.log.snapshots.snapshot_files import snapshot_name
-from kraftfast.spark.options import LogOptions
-from kraftfast.spark.reading.remote import open_quorum
-from kraftfast.spark.streaming.leader import PASSING, fetch_once
+from kraftfast.spark.reading.remote_ranges import open_quorum
+from kraftfast.spark.spark_options import SparkLogOptions
+from kraftfast.spark.streaming.leader_connection import PASSING, fetch_once
 from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch
 
 if TYPE_CHECKING:
-    from kraftfast.client.cluster import Leader
+    from kraftfast.client.cluster import KnownLeader
     from kraftfast.client.connection import Connection
 
 SLICE_BYTES = 1024 * 1024
@@ -42,10 +42,10 @@ COMES_BACK = frozenset(
 """Answers after which the leader is looked for again."""
 
 T = TypeVar("T")
-Question = Callable[["Connection", "Leader", float], T]
+Question = Callable[["Connection", "KnownLeader", float], T]
 
 
-def _of_leader(options: LogOptions, question: Question[T]) -> T:
+def _of_leader(options: SparkLogOptions, question: Question[T]) -> T:
     """Return what the leader answers, any leader until ``timeout``. Raises NoQuorum."""
     quorum = open_quorum(options)
     deadline = time.monotonic() + options.timeout
@@ -62,13 +62,13 @@ def _of_leader(options: LogOptions, question: Question[T]) -> T:
             time.sleep(RETRY_S)
 
 
-def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
+def newest_snapshot(options: SparkLogOptions) -> OffsetAndEpoch | None:
     """Return where the leader's newest snapshot ends; None if it has none that stands for a record.
 
     It is named to a replica that has nothing yet, which is what we ask as. Raises NoQuorum.
     """
 
-    def ask(connection: Connection, leader: Leader, deadline: float) -> OffsetAndEpoch | None:
+    def ask(connection: Connection, leader: KnownLeader, deadline: float) -> OffsetAndEpoch | None:
         answer = fetch_once(
             connection, leader, options.topic, deadline, fetch_offset=0, last_fetched_epoch=0,
             max_bytes=1,  # and none for the partition
@@ -82,7 +82,7 @@ def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
 
 
 @contextmanager
-def fetched_snapshot(options: LogOptions, snapshot_id: OffsetAndEpoch) -> Iterator[str]:
+def fetched_snapshot(options: SparkLogOptions, snapshot_id: OffsetAndEpoch) -> Iterator[str]:
     """Yield the path of a copy, as long as the ``with`` block lasts.
 
     Raises NoQuorum, OffsetOutOfRange if a newer one has taken its place, StorageError.
@@ -97,13 +97,13 @@ def fetched_snapshot(options: LogOptions, snapshot_id: OffsetAndEpoch) -> Iterat
         yield path
 
 
-def _copy(options: LogOptions, snapshot_id: OffsetAndEpoch, file: BinaryIO) -> Question[None]:
+def _copy(options: SparkLogOptions, snapshot_id: OffsetAndEpoch, file: BinaryIO) -> Question[None]:
     """Append slices to a file until it is whole; another leader goes on behind the last one."""
     from kraftfast.wire.messages import ApiKey, FetchSnapshotRequest
 
     kind = FetchSnapshotRequest
 
-    def ask(connection: Connection, leader: Leader, deadline: float) -> None:
+    def ask(connection: Connection, leader: KnownLeader, deadline: float) -> None:
         size = -1
         while file.tell() != size:
             fields = kind.Partition(

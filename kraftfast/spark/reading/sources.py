@@ -36,15 +36,7 @@ from kraftfast.log.snapshots.snapshot_files import id_of, snapshot_ids, snapshot
 from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
 from kraftfast.record.rows import decode_rows
 from kraftfast.record.shapes import FAULT_TEXTS, Fault
-from kraftfast.spark.options import (
-    BATCH_BYTES,
-    BATCHES_OPTIONS,
-    LOG_OPTIONS,
-    SNAPSHOT_OPTIONS,
-    Given,
-    LogOptions,
-)
-from kraftfast.spark.reading import remote, splits
+from kraftfast.spark.reading import remote_ranges, splits
 from kraftfast.spark.reading.arrow_batches import (
     BATCH_FIELDS,
     CONTENTS,
@@ -57,8 +49,16 @@ from kraftfast.spark.reading.catalog import makes_a_table, recalled, table_schem
 from kraftfast.spark.reading.committed import Bounded, Logs, left_out, running_end
 from kraftfast.spark.reading.locations import find_places, holds_several
 from kraftfast.spark.reading.split_reader import read_headers, read_part
-from kraftfast.spark.reading.splits import OPEN_END, Bounds, Damage, Piece, header_pieces
+from kraftfast.spark.reading.splits import OPEN_END, Bounds, Damaged, Piece, header_pieces
 from kraftfast.spark.sessions.forked import settle
+from kraftfast.spark.spark_options import (
+    BATCH_BYTES,
+    BATCHES_OPTIONS,
+    LOG_OPTIONS,
+    SNAPSHOT_OPTIONS,
+    Given,
+    SparkLogOptions,
+)
 from kraftfast.spark.streaming.followed import check_end
 
 Tasks = list[InputPartition]
@@ -72,9 +72,9 @@ class LogSource(DataSource):
         Given(options, LOG_OPTIONS, self.name())  # a name that is not known is refused at once
 
     @property
-    def read_options(self) -> LogOptions:
+    def read_options(self) -> SparkLogOptions:
         """Raises InvalidOption."""
-        return LogOptions.of(self.options, LOG_OPTIONS, self.name())
+        return SparkLogOptions.of(self.options, LOG_OPTIONS, self.name())
 
     @classmethod
     def name(cls) -> str:
@@ -97,7 +97,7 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._recall(schema)
-        kind = PushingLogReader if self.read_options.push_filters else LogReader
+        kind = PushingLogReader if self.read_options.push_filters else LogSourceReader
         return kind(self.read_options, asked_for(self.fields(), schema))
 
     def streamReader(self, schema: StructType) -> Any:
@@ -119,12 +119,12 @@ class LogSource(DataSource):
         return StreamWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
 
 
-class LogReader(DataSourceReader):
+class LogSourceReader(DataSourceReader):
     """Reads the records of one log or of several."""
 
     # options: what is asked for. schema: of the batches handed out. bounds: what filters leave.
 
-    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SparkLogOptions, schema: pa.Schema) -> None:
         if options.start_offset == -1:
             raise InvalidOption("startOffset=latest is a stream's: a batch begins at an offset")
         self.options, self.schema = options, schema
@@ -135,13 +135,13 @@ class LogReader(DataSourceReader):
     def partitions(self) -> Tasks:
         options, bounds = self.options, self.bounds
         if options.servers:
-            committed = remote.committed_end(options)
+            committed = remote_ranges.committed_end(options)
             end = min(bounds.end_offset, committed)
-            start = remote.log_start(options, options.start_offset or 0)
+            start = remote_ranges.log_start(options, options.start_offset or 0)
             self._check_start(start, options.servers)
             start = max(start, bounds.start_offset)
             check_end(options.servers, options.start_offset or 0, committed)
-            return [InputPartition(part) for part in remote.ranges(options, start, end)]
+            return [InputPartition(part) for part in remote_ranges.ranges(options, start, end)]
         found: Tasks = []
         with Logs.of(options, bounds.start_offset) as logs:
             for bounded in logs.bounded().values():
@@ -151,14 +151,14 @@ class LogReader(DataSourceReader):
                 found += map(InputPartition, self._of_log(bounded))
         return found
 
-    def _of_log(self, bounded: Bounded) -> Iterator[Piece | Damage]:
+    def _of_log(self, bounded: Bounded) -> Iterator[Piece | Damaged]:
         options, place = self.options, bounded.log.place
         self._check_start(splits.log_start(place), place.name)
         if options.start_offset:
             check_end(place.name, options.start_offset, bounded.end_offset)
         extents = bounded.log.extents
         for piece in splits.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
-            if isinstance(piece, Damage) and options.on_corrupt == "fail":
+            if isinstance(piece, Damaged) and options.on_corrupt == "fail":
                 raise piece.error()
             if isinstance(piece, Piece):
                 gone = bounded.log.voided(options, piece.first_offset, piece.end_offset)
@@ -178,7 +178,7 @@ class LogReader(DataSourceReader):
         yield from read_part(partition.value, self.options, self.schema, self.contents)
 
 
-class PushingLogReader(LogReader):
+class PushingLogReader(LogSourceReader):
     """The same, asked to leave out what a query's filters do not want.
 
     Spark (4.2.1, 4.3.0) keeps what a filter left for later queries of the same data frame, also
@@ -248,7 +248,7 @@ class BatchesSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.read_options = LogOptions.of(options, BATCHES_OPTIONS, self.name())
+        self.read_options = SparkLogOptions.of(options, BATCHES_OPTIONS, self.name())
 
     @classmethod
     def name(cls) -> str:
@@ -264,7 +264,7 @@ class BatchesSource(DataSource):
 class BatchesReader(DataSourceReader):
     """Reads headers, every CRC computed again; of all replicas that a path names."""
 
-    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SparkLogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
 
     def partitions(self) -> Tasks:
@@ -293,7 +293,7 @@ class SnapshotSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.read_options = LogOptions.of(options, SNAPSHOT_OPTIONS, self.name())
+        self.read_options = SparkLogOptions.of(options, SNAPSHOT_OPTIONS, self.name())
 
     @classmethod
     def name(cls) -> str:
@@ -313,7 +313,7 @@ class SnapshotSource(DataSource):
 class SnapshotsReader(DataSourceReader):
     """Reads snapshots, a task each: their framing is checked from end to end first."""
 
-    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SparkLogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
 
     def partitions(self) -> Tasks:
@@ -338,7 +338,7 @@ def find_snapshots(pattern: str) -> list[str]:
 
 
 def read_snapshot(
-    path: str, options: LogOptions, schema: pa.Schema, replica: str = ""
+    path: str, options: SparkLogOptions, schema: pa.Schema, replica: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a snapshot; offsets are its own, from 0.
 

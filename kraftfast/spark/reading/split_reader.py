@@ -16,8 +16,7 @@ import pyarrow as pa
 from kraftfast.errors import CorruptBatch
 from kraftfast.record.rows import decode_rows
 from kraftfast.record.shapes import FAULT_TEXTS, Fault, refusal
-from kraftfast.spark.options import BATCH_BYTES, LogOptions
-from kraftfast.spark.reading import remote
+from kraftfast.spark.reading import remote_ranges
 from kraftfast.spark.reading.arrow_batches import (
     BATCH_FIELDS,
     damage_batch,
@@ -28,31 +27,32 @@ from kraftfast.spark.reading.arrow_batches import (
 )
 from kraftfast.spark.reading.splits import (
     OPEN_END,
-    Damage,
+    Damaged,
     Piece,
     open_segment,
     resync,
     segment_base,
 )
 from kraftfast.spark.reading.transactions import void
+from kraftfast.spark.spark_options import BATCH_BYTES, SparkLogOptions
 
 CHUNK_BATCHES = 1 << 14
 
 
 def read_part(
-    part: Any, options: LogOptions, schema: pa.Schema, contents: bool
+    part: Any, options: SparkLogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of what a task was given: a piece of a log, a range of offsets, or damage."""
     if isinstance(part, Piece):
         yield from read_rows(part, options, schema, contents)
-    elif isinstance(part, remote.Range):
-        yield from remote.read_range(part, options, schema, contents)
-    elif isinstance(part, Damage):
+    elif isinstance(part, remote_ranges.Range):
+        yield from remote_ranges.read_range(part, options, schema, contents)
+    elif isinstance(part, Damaged):
         yield damage_row(part, schema)
 
 
 def read_rows(
-    piece: Piece, options: LogOptions, schema: pa.Schema, contents: bool
+    piece: Piece, options: SparkLogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece as record batches. Raises CorruptLog, OffsetOutOfRange."""
     reading = _Reading(piece, options, schema, contents)
@@ -77,7 +77,7 @@ class _Reading:
     # batches up to whole.
 
     def __init__(
-        self, piece: Piece, options: LogOptions, schema: pa.Schema, contents: bool
+        self, piece: Piece, options: SparkLogOptions, schema: pa.Schema, contents: bool
     ) -> None:
         self.segment = open_segment(*segment_base(piece.path))
         self.piece, self.options, self.schema, self.contents = piece, options, schema, contents
@@ -117,7 +117,7 @@ class _Reading:
         return batch if gone is None else batch.filter(flags(~gone))
 
 
-def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damage, int, int]:
+def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damaged, int, int]:
     """Return (the damage, up to where all is sound from the reader's place on, where to go on
     behind it).
 
@@ -134,15 +134,15 @@ def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damage, int, int]:
     else:
         after, ends = resync(reading.segment, at, piece.end, offset)
     reason = error.reason
-    return Damage(piece.replica, piece.path, at, after, offset, ends, reason), at, after
+    return Damaged(piece.replica, piece.path, at, after, offset, ends, reason), at, after
 
 
-def damage_row(damage: Damage, schema: pa.Schema) -> pa.RecordBatch:
+def damage_row(damage: Damaged, schema: pa.Schema) -> pa.RecordBatch:
     """Return one row in the place of what is lost."""
     return damage_batch(schema, damage.replica, damage.first_offset, damage_text(damage))
 
 
-def damage_text(damage: Damage) -> str:
+def damage_text(damage: Damaged) -> str:
     """What, where, and which offsets are lost."""
     lost = f"offset {damage.first_offset}"
     if damage.end_offset < 0:

@@ -50,7 +50,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Damaged:
     """A place where a segment holds no batch of its log, though there should be one."""
 
     replica: str
@@ -118,7 +118,7 @@ class Walk:
         return self.next_base is None and self.committed is None
 
 
-def walk(this: Walk) -> Iterator[Headers | Damage]:
+def walk(this: Walk) -> Iterator[Headers | Damaged]:
     """Yield the headers of a segment chunk by chunk, each following the last; and its damage."""
     place, segment, next_base = this.place, this.segment, this.next_base
     limit = segment.limit
@@ -146,14 +146,14 @@ def walk(this: Walk) -> Iterator[Headers | Damage]:
         if position == place_at and not place.directory:
             reason += "; if the topic is compacted, set compacted to true"
         ends = after if after >= 0 else (-1 if next_base is None else next_base)
-        yield Damage(place.name, segment.path, place_at, position, offset, ends, reason)
+        yield Damaged(place.name, segment.path, place_at, position, offset, ends, reason)
         if after < 0:
             return
         offset = after
     goal = next_base if next_base is not None else (0 if this.committed is None else bound)
     if offset < min(goal, bound) and not this.gaps:
         reason = f"it ends at offset {offset}, and not at {min(goal, bound)}"
-        yield Damage(place.name, segment.path, limit, limit, offset, min(goal, bound), reason)
+        yield Damaged(place.name, segment.path, limit, limit, offset, min(goal, bound), reason)
 
 
 def _check(found: Headers, offset: int, gaps: bool) -> tuple[str, int]:
@@ -230,7 +230,7 @@ def _crc_ok(segment: CopiedFile, position: int, limit: int) -> bool:
 def pieces(
     place: Place, bounds: Bounds, split_bytes: int, committed: int | None,
     extents: LogExtents | None = None,
-) -> Iterator[Piece | Damage]:  # fmt: skip
+) -> Iterator[Piece | Damaged]:  # fmt: skip
     """Return what is wanted of a log, in order, in pieces of about ``split_bytes``.
 
     ``extents``: of the same log, which knows where in its segments to begin.
@@ -252,7 +252,7 @@ def pieces(
         this = Walk(place, segment, next_base, committed, begin, gaps)
         open_piece: Piece | None = None
         for found in walk(this):
-            if isinstance(found, Damage):
+            if isinstance(found, Damaged):
                 if _concerns(found, bounds):
                     if open_piece is not None:
                         yield open_piece
@@ -280,7 +280,7 @@ def _next_base(place: Place, following: int | None) -> int | None:
     return later[0] if later else None
 
 
-def _concerns(damage: Damage, bounds: Bounds) -> bool:
+def _concerns(damage: Damaged, bounds: Bounds) -> bool:
     ends = OPEN_END if damage.end_offset < 0 else damage.end_offset
     return damage.first_offset < bounds.end_offset and ends > bounds.start_offset
 

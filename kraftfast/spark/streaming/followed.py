@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 
 from kraftfast.errors import InvalidOption, NoQuorum, OffsetOutOfRange
-from kraftfast.spark.options import LogOptions
 from kraftfast.spark.reading import splits
 from kraftfast.spark.reading.committed import QUORUM, Bounded, Logs, OneLog
 from kraftfast.spark.reading.locations import find_places
-from kraftfast.spark.streaming.leader import LeaderLine, Seen
+from kraftfast.spark.spark_options import SparkLogOptions
+from kraftfast.spark.streaming.leader_connection import LeaderLine, Seen
 from kraftfast.spark.streaming.lineage import Lineage, epochs_before
 
 RETRY_S = 0.05
@@ -25,7 +25,7 @@ class Servers:
     # line: to the leader. at, seen: the offset it was asked at last, and the answer. compared: the
     # connection whose leader was seen to hold what was read before.
 
-    def __init__(self, options: LogOptions) -> None:
+    def __init__(self, options: SparkLogOptions) -> None:
         self.line = LeaderLine(options)
         self.at, self.seen = 0, Seen(0, 0)
         self.compared: object = None
@@ -67,7 +67,7 @@ class Paths:
     # options: path and how far. logs: with what tells how far they are committed. now: those to
     # read, as the last question for the ends found them.
 
-    def __init__(self, options: LogOptions) -> None:
+    def __init__(self, options: SparkLogOptions) -> None:
         self.options = options
         self.logs = Logs.of(options)
         self.now: dict[str, Bounded] = {}
@@ -148,7 +148,7 @@ class Paths:
             time.sleep(RETRY_S)
 
 
-def check_start(name: str, offset: int, start: int, options: LogOptions) -> None:
+def check_start(name: str, offset: int, start: int, options: SparkLogOptions) -> None:
     """Raise OffsetOutOfRange if records that are to be read are gone, unless that is allowed."""
     if offset < start and options.fail_on_data_loss:
         text = (

@@ -26,13 +26,13 @@ from pyspark.sql.streaming.datasource import (
 from kraftfast.errors import KraftfastError, NoQuorum
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
-from kraftfast.spark.options import LogOptions
-from kraftfast.spark.reading import remote, splits
+from kraftfast.spark.reading import remote_ranges, splits
 from kraftfast.spark.reading.arrow_batches import CONTENTS, numbers
 from kraftfast.spark.reading.committed import QUORUM, OneLog
 from kraftfast.spark.reading.fetched import fetched_snapshot, newest_snapshot
 from kraftfast.spark.reading.split_reader import read_part
-from kraftfast.spark.reading.splits import Bounds, Damage, Piece
+from kraftfast.spark.reading.splits import Bounds, Damaged, Piece
+from kraftfast.spark.spark_options import SparkLogOptions
 from kraftfast.spark.streaming.followed import Ends, Paths, Servers, check_end, check_start
 from kraftfast.spark.streaming.lineage import Offsets, lineages, marked, positions
 from kraftfast.types import OffsetAndEpoch
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # _followed: where the logs are, None before it is asked for. _planned: the newest end that was
     # handed out, whose log needs no second look.
 
-    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SparkLogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
         self.contents = any(name in CONTENTS for name in schema.names)
         self.goal: Ends | None = None
@@ -208,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts.append(Snapshotted(self.options.servers, "", newest))
             begin = max(begin, newest.offset)
         size = seen.bytes_per_record if begin == start else None
-        parts += remote.ranges(self.options, begin, stop, size)
+        parts += remote_ranges.ranges(self.options, begin, stop, size)
         return [InputPartition(part) for part in parts]
 
     def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = newer[-1].offset
         bounds = Bounds(max(start, first), end)
         for part in splits.pieces(place, bounds, self.options.split_bytes, end, log.extents):
-            if isinstance(part, Damage) and self.options.on_corrupt == "fail":
+            if isinstance(part, Damaged) and self.options.on_corrupt == "fail":
                 raise part.error()
             if isinstance(part, Piece):
                 gone = log.voided(self.options, part.first_offset, part.end_offset)

@@ -28,7 +28,7 @@ RECORD_SCHEMA = pa.schema([(name, ROW_FIELDS[name]) for name in CONTENTS])
 
 
 @dataclass(frozen=True)
-class Appended(WriterCommitMessage):
+class RowsAppended(WriterCommitMessage):
     """What a task saw committed. ``rows``: all of its rows; ``resumed``: those of attempts before.
 
     ``first_offset`` and ``end_offset``: of what this attempt appended; -1 if that was nothing.
@@ -46,7 +46,7 @@ def append_rows(
     batches: Iterator[pa.RecordBatch],
     since: int = -1,
     wanted: int | None = None,
-) -> Appended:
+) -> RowsAppended:
     """Append what is not committed yet under this name; returns once all of it is.
 
     ``since``: no attempt before used the name below this offset; -1 if that is not known.
@@ -58,7 +58,7 @@ def append_rows(
     first = next((batch for batch in batches if len(batch)), None)
     if first is None:
         check_rows(name, 0, wanted, 0)
-        return Appended(0, 0, -1, -1)  # a name for nothing would only push another out
+        return RowsAppended(0, 0, -1, -1)  # a name for nothing would only push another out
     with options.producer(name) as producer:
         standing, rows = producer.standing, 0
         resumed, stored = standing.records, None
@@ -82,7 +82,7 @@ def append_rows(
             )
         check_rows(name, rows, wanted, rows)
         begin, end = settle_all(producer, options.timeout)
-        return Appended(rows, resumed, begin, end)
+        return RowsAppended(rows, resumed, begin, end)
 
 
 CAUSES = (

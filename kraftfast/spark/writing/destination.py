@@ -14,7 +14,11 @@ from kraftfast import limits
 from kraftfast.errors import InvalidOption
 from kraftfast.log.disk import Disk
 from kraftfast.log.small_files.directory import META, read_meta
-from kraftfast.spark.options import (
+from kraftfast.spark.reading.locations import replicas_in
+from kraftfast.spark.reading.remote_ranges import open_servers
+from kraftfast.spark.reading.uncompiled import need_compiled
+from kraftfast.spark.reading.voter_sets import DESCRIPTION
+from kraftfast.spark.spark_options import (
     CODECS,
     SINK_BATCH_BYTES,
     SINK_OPTIONS,
@@ -24,16 +28,12 @@ from kraftfast.spark.options import (
     check_servers,
     local_path,
 )
-from kraftfast.spark.reading.locations import replicas_in
-from kraftfast.spark.reading.remote import open_servers
-from kraftfast.spark.reading.uncompiled import need_compiled
-from kraftfast.spark.reading.voter_sets import DESCRIPTION
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kraftfast.client.consumer.consumer import RecordStream
     from kraftfast.client.producer.producer import Producer
-    from kraftfast.client.quorum import Quorum
+    from kraftfast.client.quorum_base import Quorum
 
 WINDOW_BATCHES = limits.PRODUCER_BATCHES
 STAGING = "spark-sink"

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from kraftfast.errors import InvalidOption
 from kraftfast.spark.streaming.direct_notes import finished_end, note_finished
-from kraftfast.spark.writing.appending import Appended, append_rows
+from kraftfast.spark.writing.appending import RowsAppended, append_rows
 from kraftfast.spark.writing.destination import SinkOptions
 from kraftfast.spark.writing.direct_tasks import note_rows, noted_rows, rows_of
 from kraftfast.spark.writing.outgoing import check_schema
@@ -37,7 +37,7 @@ from kraftfast.spark.writing.staging import (
     stage,
 )
 
-__all__ = ["Appended", "BatchWriter", "SinkOptions", "StreamWriter", "append_rows", "task_name"]
+__all__ = ["RowsAppended", "BatchWriter", "SinkOptions", "StreamWriter", "append_rows", "task_name"]
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -110,7 +110,7 @@ class Written(WriterCommitMessage):
     """Of a task that wrote directly."""
 
     job: Job
-    done: Appended
+    done: RowsAppended
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

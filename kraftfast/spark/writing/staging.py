@@ -29,7 +29,7 @@ from kraftfast.errors import InputError, KraftfastError, QuorumError, UnknownOut
 from kraftfast.log.disk import storage_error
 from kraftfast.record.digest import NO_RECORDS, add_digest
 from kraftfast.spark.writing.appending import (
-    Appended,
+    RowsAppended,
     Stored,
     check_never_used,
     hand_over,
@@ -90,7 +90,7 @@ class Staged(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagingPlan:
     """What a commit appends: records of files, in order, as number ``first`` and on of a name."""
 
     cluster: str
@@ -182,7 +182,7 @@ def read_staged(path: str) -> Iterator[pa.RecordBatch]:
 # --- the driver's commit --------------------------------------------------------------------------
 
 
-def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
+def publish(options: SinkOptions, staged: list[Staged]) -> RowsAppended:
     """Append what the tasks of a job staged, in the order of the tasks, unless that is done.
 
     Raises InputError, UnknownOutcome, NoQuorum, RecordsRefused, ProducerFenced.
@@ -191,11 +191,11 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
         return _publish(options, staged)
 
 
-def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
+def _publish(options: SinkOptions, staged: list[Staged]) -> RowsAppended:
     job = staged[0].job
     os.makedirs(job.directory, mode=0o700, exist_ok=True)
     cluster = options.cluster_id()
-    plan = Plan(
+    plan = StagingPlan(
         cluster, job.batch, -1, sum(each.rows for each in staged), _sum(staged),
         tuple(each.file for each in staged if each.rows),
     )  # fmt: skip
@@ -213,11 +213,11 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
     if begun is not None and begun.batch != job.batch:
         raise InputError(f"{job.directory} holds micro-batch {begun.batch}, which is not finished")
     if begun is None and not plan.rows and job.kind == "named":
-        return Appended(0, 0, -1, -1)  # nothing was done under this name, so it stays free
+        return RowsAppended(0, 0, -1, -1)  # nothing was done under this name, so it stays free
     if begun is None and not plan.rows:
         end = 0 if done is None else done.first + done.rows
-        _finish(job, Plan(cluster, job.batch, end, 0, NO_RECORDS, ()))
-        return Appended(0, 0, -1, -1)
+        _finish(job, StagingPlan(cluster, job.batch, end, 0, NO_RECORDS, ()))
+        return RowsAppended(0, 0, -1, -1)
     resumed = begun is not None
     if begun is None and job.kind != "once":
         plan = replace(plan, since=options.committed_end())
@@ -253,12 +253,17 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
     _finish(job, begun)
     if job.kind == "named":
         _again(job, begun, plan)  # another driver's plan may have been taken over
-    return Appended(begun.rows, skipped, first, end)
+    return RowsAppended(begun.rows, skipped, first, end)
 
 
 def _begin(
-    job: Job, plan: Plan, done: Plan | None, producer: Producer, known: int, never_run: bool
-) -> Plan:
+    job: Job,
+    plan: StagingPlan,
+    done: StagingPlan | None,
+    producer: Producer,
+    known: int,
+    never_run: bool,
+) -> StagingPlan:
     """Write down what is about to be appended; or what another driver of this job has meanwhile."""
     expected = 0 if done is None else done.first + done.rows
     if done is None and not known and (job.batch or job.kind == "named"):
@@ -277,8 +282,13 @@ def _begin(
 
 
 def _sound_plan(
-    options: SinkOptions, job: Job, begun: Plan, plan: Plan, producer: Producer, skipped: int
-) -> Plan:
+    options: SinkOptions,
+    job: Job,
+    begun: StagingPlan,
+    plan: StagingPlan,
+    producer: Producer,
+    skipped: int,
+) -> StagingPlan:
     """Return the plan to go on with, of which ``skipped`` records are committed.
 
     Where its files are damaged, this attempt's take their place: any rows if none is committed
@@ -312,12 +322,12 @@ def _sound_plan(
     return found
 
 
-def _staged_batches(job: Job, plan: Plan) -> Iterator[pa.RecordBatch]:
+def _staged_batches(job: Job, plan: StagingPlan) -> Iterator[pa.RecordBatch]:
     for name in plan.files:
         yield from read_staged(os.path.join(job.directory, name))
 
 
-def _digest_of(job: Job, plan: Plan) -> tuple[int, tuple[int, int]]:
+def _digest_of(job: Job, plan: StagingPlan) -> tuple[int, tuple[int, int]]:
     """Return (how many, their digest) of the records in a plan's files. Raises InputError."""
     rows, digest = 0, NO_RECORDS
     for batch in _staged_batches(job, plan):
@@ -337,7 +347,9 @@ def _without(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.Recor
         yield batch.slice(over)
 
 
-def _append_files(job: Job, plan: Plan, producer: Producer, skip: int, timeout: float) -> None:
+def _append_files(
+    job: Job, plan: StagingPlan, producer: Producer, skip: int, timeout: float
+) -> None:
     for name in plan.files if skip < plan.rows else ():
         for batch in read_staged(os.path.join(job.directory, name)):
             over = min(skip, len(batch))
@@ -346,7 +358,7 @@ def _append_files(job: Job, plan: Plan, producer: Producer, skip: int, timeout: 
                 hand_over(producer, batch.slice(over), timeout)
 
 
-def _again(job: Job, done: Plan, plan: Plan) -> Appended:
+def _again(job: Job, done: StagingPlan, plan: StagingPlan) -> RowsAppended:
     """Answer what was done before; a job that is run again must have the same rows."""
     if job.kind == "named" and (done.rows, done.digest) != (plan.rows, plan.digest):
         raise InputError(
@@ -355,7 +367,7 @@ def _again(job: Job, done: Plan, plan: Plan) -> Appended:
             "another job wants another name"
         )
     _clean(job)
-    return Appended(done.rows, done.rows, -1, -1)
+    return RowsAppended(done.rows, done.rows, -1, -1)
 
 
 def check_cluster(job: Job, found: str, cluster: str) -> None:
@@ -374,13 +386,13 @@ def _sum(staged: list[Staged]) -> tuple[int, int]:
 # --- notes ----------------------------------------------------------------------------------------
 
 
-def _read(job: Job, name: str) -> Plan | None:
+def _read(job: Job, name: str) -> StagingPlan | None:
     """Raises InputError for what cannot be read."""
     path = os.path.join(job.directory, name)
     try:
         with open(path, "rb") as file:
             found = json.load(file)
-        return Plan(**found | {name: tuple(found[name]) for name in ("digest", "files")})
+        return StagingPlan(**found | {name: tuple(found[name]) for name in ("digest", "files")})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, OSError) as error:
@@ -390,7 +402,7 @@ def _read(job: Job, name: str) -> Plan | None:
         ) from None
 
 
-def _write(job: Job, name: str, plan: Plan, replace: bool) -> None:
+def _write(job: Job, name: str, plan: StagingPlan, replace: bool) -> None:
     """Durably, whole or not at all. Without ``replace``, what another wrote there stays."""
     path = os.path.join(job.directory, name)
     partial = f"{path}.{uuid.uuid4().hex}"
@@ -439,7 +451,7 @@ def _sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def _finish(job: Job, plan: Plan) -> None:
+def _finish(job: Job, plan: StagingPlan) -> None:
     _write(job, DONE, plan, True)
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(job.directory, PLAN))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from kraftfast.cli import properties
+from kraftfast.cli import server_properties
 from kraftfast.errors import ErrorCode
 from kraftfast.wire import messages
 from kraftfast.wire.notation import Field
@@ -32,7 +32,7 @@ project, and of the KIPs that they build on, with the tests that hold it, or wha
 why. The later text wins, and what Kafka does today before both. Tests of Kafka's raft module are
 in [SCENARIOS.md](SCENARIOS.md).
 """
-METRICS = (Path(properties.__file__).parents[1] / "node" / "metrics.py").read_text()
+METRICS = (Path(server_properties.__file__).parents[1] / "node" / "metrics.py").read_text()
 
 
 class Item(NamedTuple):
@@ -114,7 +114,7 @@ def held_by(holder: str, said: str, names: Names, tagged: dict[str, list[str]]) 
     if holder == "fields":
         return [fields_of(said)]
     if kind == "config":
-        if name not in (*properties.SCALARS, *properties.STRUCTURED):
+        if name not in (*server_properties.SCALARS, *server_properties.STRUCTURED):
             raise Mistake(f"no config {name}")
         return [f"`{name}`"]
     if kind == "metric":
