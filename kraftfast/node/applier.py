@@ -290,8 +290,7 @@ def embed(node: Node, machine: StateMachine) -> None:
             told = found
             applier.leader_changed(*told, max(node.core.epoch_start_offset, 0))
 
-    node.applier = applier
-    node.on_commit.append(applier.committed)
+    node.attach_applier(applier)
     node.on_role.append(role_changed)
     applier.start()
 

@@ -23,5 +23,6 @@ cdef class Flusher:
     cpdef run(self, Log log)
     cpdef bint take(self, Log log) except -1
     cpdef bint busy(self)
+    cpdef uint64_t take_slowest_ns(self)
     cdef void _note(self, uint64_t began_ns, uint64_t duration_ns) noexcept
     cdef _stop(self)

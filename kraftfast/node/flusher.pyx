@@ -22,7 +22,7 @@ cdef extern from "flusher.h":
 cdef class Flusher:
     """One flush at a time. ``began_ns``, ``duration_ns``: of the last one that ended.
 
-    ``slowest_ns`` is the longest duration since ``Metrics`` last set it to 0.
+    ``slowest_ns`` is the longest duration since ``take_slowest_ns``.
     ``truncations`` is the log's counter when the flush at hand began (D2).
     """
 
@@ -78,6 +78,12 @@ cdef class Flusher:
     cpdef bint busy(self):
         """Return whether a flush is under way."""
         return kf_flusher_busy(self.thread) != 0
+
+    cpdef uint64_t take_slowest_ns(self):
+        """Return the longest duration since the last call, 0 if nothing was flushed."""
+        cdef uint64_t slowest_ns = self.slowest_ns
+        self.slowest_ns = 0
+        return slowest_ns
 
     def close(self):
         """End the thread, after the flush under way."""

@@ -29,8 +29,8 @@ cdef class Idle:
     cdef int ring_count, ring_room
     cdef dict watched              # RingIn -> its slot
     cdef kf_flusher *flusher
-    cdef public bint flush_asked   # the loop waits for the flusher: its end ends a sleep
-    cdef public bint muted         # messages on rings end no sleep: they could not be stored now
+    cdef readonly bint flush_asked  # the loop waits for the flusher: its end ends a sleep
+    cdef readonly bint muted        # messages on rings end no sleep: they could not be stored now
     cdef readonly uint64_t sleeps, idle_ns
     cdef public uint64_t woke_ns  # when the last wait ended
     cdef int epoll_fd
@@ -41,6 +41,9 @@ cdef class Idle:
     cdef readonly uint64_t long_yields
 
     cpdef keep_awake(self)
+    cpdef flush_began(self)
+    cpdef flush_ended(self)
+    cpdef mute(self, bint muted)
     cpdef list poll(self)
     cpdef list spin(self, int spin_us, bint for_sockets=*)
     cpdef list sleep(self, int timeout_ms)

@@ -73,6 +73,18 @@ cdef class Idle:
             now_ns = kf_now_ns()
             kf_stay_awake_keep(self.awake, now_ns, now_ns + self.keep_ns)
 
+    cpdef flush_began(self):
+        """Have the end of the flusher's work end a sleep, until ``flush_ended``."""
+        self.flush_asked = True
+
+    cpdef flush_ended(self):
+        """Record that the end of a flush was taken."""
+        self.flush_asked = False
+
+    cpdef mute(self, bint muted):
+        """Let messages on rings end no sleep, or let them again."""
+        self.muted = muted
+
     def __dealloc__(self):
         if self.awake != NULL:
             kf_stay_awake_free(self.awake)

@@ -220,12 +220,11 @@ class Loop:
         """Spin while something may come soon, then block until something has."""
         node = self.node
         assert not node.flush_wanted, "a turn ends with what it asked for"
-        node.idle.muted = node.stalled is not None
+        node.idle.mute(node.stalled is not None)
         if self.spin_us and self._in_flight():
             by_sockets = self.sockets is not None and not self.ring_peers.peers
             ready = node.idle.spin(self.spin_us, by_sockets)
-            # L1: never back, or what was held before counts twice. It may not have waited at all.
-            node.seen_ns = max(node.seen_ns, node.idle.woke_ns)
+            node.woke(node.idle.woke_ns)  # it may not have waited at all
             if ready is not None:
                 self._dispatch(ready)
                 return
@@ -233,7 +232,7 @@ class Loop:
             if peer.quiet:
                 peer.wake()  # a bare high watermark that no peer has looked at yet
         ready = node.idle.sleep(self._sleep_ms())
-        node.seen_ns = node.idle.woke_ns  # what it slept counts, what it waited after that may not
+        node.woke(node.idle.woke_ns)
         self._dispatch(ready)
 
     def _in_flight(self) -> bool:

@@ -137,11 +137,9 @@ class Metrics:
     def _tell(self) -> None:
         """Report what happened in other threads: slow flushes, and a snapshot that was loaded."""
         node = self.node
-        slowest_ns = node.flusher.slowest_ns
-        if slowest_ns:
-            node.flusher.slowest_ns = 0
-            if slowest_ns >= SLOW_FLUSH_NS:
-                node.tell("slow_flush", duration_ms=slowest_ns // 1_000_000)
+        slowest_ns = node.flusher.take_slowest_ns()
+        if slowest_ns >= SLOW_FLUSH_NS:
+            node.tell("slow_flush", duration_ms=slowest_ns // 1_000_000)
         loaded = None if node.applier is None else node.applier.loaded
         if loaded is not None and loaded != self.loaded:
             self.loaded = loaded

@@ -30,6 +30,7 @@ cdef class Node(Executor):
     cdef str _state_path
 
     cpdef long long now_ms(self) except -1
+    cpdef woke(self, long long woke_ns)
     cpdef list _decide(self, event)
     cpdef long long end_offset(self) except -1
     cpdef long long flushed_end_offset(self) except -1

@@ -131,6 +131,11 @@ class Node(Executor):
         """Take what the loop makes."""
         self.prober, self.sockets = prober, sockets
 
+    def attach_applier(self, applier: Applier) -> None:
+        """Take what runs the state machine, and have it told of commits."""
+        self.applier = applier
+        self.on_commit.append(applier.committed)
+
     # --- events and effects -----------------------------------------------------------------------
 
     def now_ms(self) -> int:
@@ -140,6 +145,13 @@ class Node(Executor):
             self.held_ns += self.applier.calls.between(self.seen_ns, now_ns)
         self.seen_ns = now_ns
         return (now_ns - self.held_ns) // 1_000_000
+
+    def woke(self, woke_ns: int) -> None:
+        """Record when the loop's last wait ended: that time counts, what it waited after may not.
+
+        L1: never back, or what was held before counts twice.
+        """
+        self.seen_ns = max(self.seen_ns, woke_ns)
 
     def start(self) -> None:
         """Begin: the core looks at what was stored and takes its first role."""
@@ -226,7 +238,7 @@ class Node(Executor):
 
     def begin_flush(self) -> None:
         self.flusher.ask(self.log)
-        self.idle.flush_asked = True
+        self.idle.flush_began()
 
     def run_flush(self) -> None:
         self.publish()  # others start on it before this process waits for its disk
@@ -245,7 +257,7 @@ class Node(Executor):
         """Report a flush of the thread that ended to the core. Raises FlushFailed, finally (D9)."""
         if not self.idle.flush_asked or not self.flusher.take(self.log):
             return False
-        self.idle.flush_asked = False
+        self.idle.flush_ended()
         self._flushed()
         self.run_events()
         return True
@@ -253,7 +265,7 @@ class Node(Executor):
     def wait_for_flush(self) -> None:
         while self.idle.flush_asked:
             if self.flusher.take(self.log):
-                self.idle.flush_asked = False
+                self.idle.flush_ended()
                 self._flushed()
             else:
                 self.host.sleep(WAIT_S)
