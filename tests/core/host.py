@@ -35,6 +35,8 @@ BETWEEN_STEPS = (
     "stalled", "stalled_ms", "control", "persisted_epoch", "flush_wanted", "stopped",
 )  # fmt: skip
 """What an executor remembers, in a copy of a host."""
+MADE_ANEW = {"_events", "_handlers", "_running", "lost"}
+"""What a copy of an executor has of its own; it stands in ``vars`` of one that is interpreted."""
 
 
 class Wire:
@@ -131,7 +133,9 @@ class Host(Executor):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy is made of: what this holds, and what the executor remembers."""
-        return {**vars(self), **{name: getattr(self, name) for name in BETWEEN_STEPS}}
+        state = {name: getattr(self, name) for name in BETWEEN_STEPS}
+        own = vars(self).items()
+        return state | {name: value for name, value in own if name not in MADE_ANEW}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Executor.__init__(self)

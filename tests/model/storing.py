@@ -72,7 +72,8 @@ def attributes_of(kind: type, thing: Any) -> tuple[str, ...]:
     if found is not None:
         return found
     if hasattr(thing, "__dict__"):
-        return tuple(sorted(vars(thing)))
+        copied = thing.__getstate__()  # a host's has fields that are compiled, too
+        return tuple(sorted(copied if isinstance(copied, dict) else vars(thing)))
     if issubclass(kind, Struct):
         names = list(kind.__struct_fields__)
     elif dataclasses.is_dataclass(kind):

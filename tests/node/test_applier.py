@@ -120,6 +120,7 @@ def test_a_leader_that_is_known_is_not_forgotten_in_its_epoch() -> None:
         config=SimpleNamespace(retention_bytes=None, retention_ms=None),
         directory=SimpleNamespace(log_path="."), core=SimpleNamespace(epoch_start_offset=0),
     )  # fmt: skip
+    node.attach_applier = lambda applier: setattr(node, "applier", applier)
 
     class Noting(Counting):
         def leader_changed(self, leader_id: int, epoch: int) -> None:
