@@ -43,12 +43,14 @@ def test_they_are_served_meanwhile(quorum: kraftfast.LocalQuorum) -> None:
 
 @pytest.mark.processes
 def test_one_that_is_lost_is_an_error(quorum: kraftfast.LocalQuorum) -> None:
-    with pytest.raises(KraftfastError, match="beside failed: .*closed 3 of 3 idle connections"):
+    with pytest.raises(
+        KraftfastError, match="other_clients failed: .*closed 3 of 3 idle connections"
+    ):
         with other_clients.connected(quorum, ASKED | {"observers": 0}):
             quorum.kill(1)
             quorum.read_barrier(timeout=60)
     with pytest.raises(
-        KraftfastError, match="beside failed: .*the connection of observer 100[01]$"
+        KraftfastError, match="other_clients failed: .*the connection of observer 100[01]$"
     ):
         with other_clients.connected(quorum, ASKED | {"connections": 0}):
             quorum.kill(1)

@@ -87,7 +87,7 @@ def trim_ends_the_process(scene: Scene) -> None:
         raise DiskFull("no space")
 
     scene.patch.setattr(log_start, "delete_before", full)
-    scene.other._delete_before(fx.DeleteBefore(1))
+    scene.other.delete_before(fx.DeleteBefore(1))
 
 
 @plant(

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.spark import audit, register, told
 from kraftfast.spark.sessions import local_session
-session.environment(quiet=False)
+local_session.environment(quiet=False)
 spark = register(SparkSession.builder.remote("local[2]").getOrCreate())
 log, mark = sys.argv[1:]
 found = spark.read.format("kraftfast").load(log)

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 FILES = (
     "jobs.auditing", "jobs.conversion", "jobs.digests", "reading.arrow_batches",
-    "reading.pure_readers", "sessions.failures", "streaming.stream", "writing.sink",
+    "reading.pure_readers", "sessions.spark_failures", "streaming.stream", "writing.sink",
 )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     """Of its settings' folder, that is, in the directory for temporary files."""
     code = (
         "import os; from kraftfast.spark.sessions import local_session; "
-        "session.environment(); print(os.environ)"
+        "local_session.environment(); print(os.environ)"
     )
     given = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     run = subprocess.run(

@@ -23,7 +23,7 @@ from kraftfast.record.pure import Batch as BatchView
 from kraftfast.record.shapes import FAULT_TEXTS, LOG_APPEND_TIME, Fault, key_bytes, refusal
 
 __all__ = [
-    "BatchView", "BytesColumn", "Columns", "END", "HEADER", "PureHeaders", "INCOMPLETE",
+    "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
     "INDEX_SUFFIX", "LOG_SUFFIX", "Rows", "SHARED", "TIME_INDEX_SUFFIX", "WHOLE", "batch_at",
     "batches", "check_batch", "crc32c", "data_end", "decode_columns", "decode_headers",
     "decode_rows", "fault_text", "page_words", "read_headers", "segment_name", "walk",
@@ -227,8 +227,8 @@ HEADER: Final = np.dtype(
 )  # fmt: skip
 
 
-class PureHeaders:
-    """As :class:`kraftfast.record.headers.PureHeaders`."""
+class Headers:
+    """As :class:`kraftfast.record.headers.Headers`."""
 
     __slots__ = ("rows", "position", "fault")
 
@@ -239,7 +239,7 @@ class PureHeaders:
 def decode_headers(
     buffer: Any, position: int = 0, end: int | None = None, *, batches_max: int = 1 << 20,
     verify_crc: bool = False,
-) -> PureHeaders:  # fmt: skip
+) -> Headers:  # fmt: skip
     """Do as :func:`kraftfast.record.headers.decode_headers`."""
     if batches_max < 1:
         raise InvalidOption(f"batches_max={batches_max}")
@@ -254,7 +254,7 @@ def decode_headers(
             break
         found.append(_header(h, position, not verify_crc or h.crc_ok()))
         position += h.size
-    return PureHeaders(np.array(found, HEADER), position, fault)
+    return Headers(np.array(found, HEADER), position, fault)
 
 
 def _header(h: BatchView, position: int, crc_ok: bool) -> tuple[Any, ...]:
@@ -268,7 +268,7 @@ def _header(h: BatchView, position: int, crc_ok: bool) -> tuple[Any, ...]:
 def read_headers(
     fd: int, position: int, end: int, *, batches_max: int = 1 << 20, verify_crc: bool = False,
     until_offset: int = -1,
-) -> PureHeaders:  # fmt: skip
+) -> Headers:  # fmt: skip
     """Do as :func:`kraftfast.record.headers.read_headers`; bodies are read too."""
     if batches_max < 1 or not 0 <= position <= end:
         raise InvalidOption(f"{batches_max} batches of bytes {position} to {end} of a file")
@@ -292,7 +292,7 @@ def read_headers(
         position += h.size
         if h.end_offset == until_offset:
             break
-    return PureHeaders(np.array(found, HEADER), position, fault)
+    return Headers(np.array(found, HEADER), position, fault)
 
 
 def _copied(fd: int, position: int, size: int) -> bytes:
