@@ -14,9 +14,7 @@ SHARED_MODULES = {
     "group": "the commands of a folder of the command line, found there by this name",
     "messages": "the core's part of Kafka's messages, and the whole of them (wire)",
 }
-SHARED_CLASSES = {
-    "Headers": "of readers where nothing is compiled, found by the compiled one's name"
-}
+SHARED_CLASSES = {"Headers": "found by the name of the compiled one, where nothing is compiled"}
 CLASS = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
 
 
