@@ -44,7 +44,7 @@ from tests.sim import test_mutants as sim
 from tests.sim.reached import build_changed
 
 PAGE = ROOT / "tests" / "MUTANTS.md"
-FOLDERS = ("core", "log", "node", "client", "wire", "record", "model", "sim")
+FOLDERS = ("core", "log", "node", "client", "wire", "record", "model", "spark", "sim")
 CONDITION = re.compile(r"([DIRSL]\d+(?:(?:,| and) [DIRSL]\d+)*): ")
 TEST = re.compile(r"(tests/[\w/]+\.py)::([\w:]+)(\[.*\])?")
 SEEDS = re.compile(r"seeds (\d+):(\d+) short")

@@ -77,6 +77,22 @@ def test_a_log_made_anew_is_told(quorum: Quorum, tmp_path: Path) -> None:
         read_from(where, end)
 
 
+def test_a_checkpoint_of_other_logs_is_refused(quorum: Quorum) -> None:
+    """Else all would be read again, and a wrong path would stay in the checkpoint."""
+    whole, one, other = ({"path": str(quorum.path / each)} for each in ("", "1", "2"))
+    for of, where in ((whole, one), (one, whole), (one, other)):
+        end, _ = read_from(of)
+        with pytest.raises(errors.ForeignDirectory, match="^the checkpoint is of .* and .* is"):
+            read_from(where, end)
+        with pytest.raises(errors.ForeignDirectory):
+            reader(where).partitions({}, end)  # a micro-batch that is tried again
+    end, _ = read_from(one)
+    more = reader({"path": str(quorum.path / "*")}).latestOffset(end, ReadAllAvailable())
+    assert len(positions(more)) == 3, "logs that are new, beside the one that was read"
+    loose = reader(other, failOnDataLoss="false").latestOffset(end, ReadAllAvailable())
+    assert len(positions(loose)) == 2, "that one may be gone"
+
+
 def test_disks_are_replaced_one_by_one(quorum: Quorum) -> None:
     where = {"path": str(quorum.path)}
     end, _ = read_from(where)

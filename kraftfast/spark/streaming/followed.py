@@ -5,6 +5,7 @@ which logs they are; what is open stays open between triggers.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from kraftfast.errors import InvalidOption, NoQuorum, OffsetOutOfRange
 from kraftfast.spark.reading import splits
@@ -12,7 +13,7 @@ from kraftfast.spark.reading.committed import QUORUM, Bounded, Logs, OneLog
 from kraftfast.spark.reading.locations import find_places
 from kraftfast.spark.spark_options import SparkLogOptions
 from kraftfast.spark.streaming.leader_connection import LeaderLine, Seen
-from kraftfast.spark.streaming.lineage import Lineage, epochs_before
+from kraftfast.spark.streaming.lineage import Lineage, check_names, epochs_before
 
 RETRY_S = 0.05
 Ends = dict[str, int]
@@ -35,6 +36,10 @@ class Servers:
         self.at = begin.get(QUORUM, self.at)
         self.seen = self.line.look(self.at)
         return {QUORUM: self.seen.high_watermark}
+
+    def check_names(self, noted: Collection[str]) -> None:
+        """Check that this is what a checkpoint is of. Raises ForeignDirectory."""
+        check_names(noted, self.line.options.servers, (QUORUM,), True)
 
     def starts(self) -> Ends:
         """Return where the log starts. Raises NoQuorum."""
@@ -80,6 +85,11 @@ class Paths:
     def ends(self, _begin: Ends) -> Ends:
         """Return how far each log may be read."""
         return {name: each.end_offset for name, each in self.bounded().items()}
+
+    def check_names(self, noted: Collection[str]) -> None:
+        """Check that a log of the checkpoint is among those to read. Raises ForeignDirectory."""
+        found, strict = self.now or self.bounded(), self.options.fail_on_data_loss
+        check_names(noted, self.options.path, found, strict)
 
     def starts(self) -> Ends:
         """Return where each log starts."""

@@ -8,15 +8,18 @@ or cut, is told instead of being followed from the middle.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kraftfast.errors import ForeignDirectory, InconsistentClusterId
 from kraftfast.log.reading.extents import Extent
+from kraftfast.spark.reading.committed import QUORUM
 
 LOGS = "logs"
 """The key of an offset of Spark's beside those of logs; its value is JSON."""
 EPOCHS_MAX = 16
+NAMES_MAX = 3
 ANEW = "to read it, start the query with another checkpointLocation"
 
 Offsets = dict[str, Any]
@@ -99,6 +102,27 @@ def lineages(offset: Offsets) -> dict[str, Lineage]:
         )
         for name, each in found.items()
     }  # fmt: skip
+
+
+def check_names(noted: Collection[str], place: str, found: Collection[str], strict: bool) -> None:
+    """Check that a log of the checkpoint is among those that are there. Raises ForeignDirectory.
+
+    A new name is read from its log's start: by another path all would be read once more. Not
+    ``strict``: all logs but that of a whole quorum may be gone.
+    """
+    mixed = (QUORUM in noted) != (QUORUM in found)
+    if noted and found and not set(noted) & set(found) and (mixed or strict):
+        raise ForeignDirectory(
+            f"the checkpoint is of {_said(noted)}, and {place} is {_said(found)}: read what was "
+            f"read before; {ANEW}"
+        )
+
+
+def _said(names: Collection[str]) -> str:
+    if QUORUM in names:
+        return "a whole quorum"
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return f"the log {', '.join(sorted(names)[:NAMES_MAX])}{more}"
 
 
 def marked(ends: dict[str, int], found: dict[str, Lineage]) -> Offsets:

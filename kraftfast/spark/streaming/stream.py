@@ -130,6 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, then = positions(start), lineages(start)
         try:
             ends = self._ends(begin)
+            self.followed.check_names(begin)
             fresh = any(end > begin.get(name, 0) for name, end in ends.items())
             self.followed.compare(begin, then, fresh)
             if self.goal is not None:
@@ -181,6 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         begin, ends, then = positions(start), positions(end), lineages(end)
         followed = self.followed
+        if end != self._planned:  # a micro-batch that another process began
+            followed.check_names(ends)
         if isinstance(followed, Servers):
             return self._of_servers(followed, begin.get(QUORUM, 0), end)
         found: list[Any] = []
