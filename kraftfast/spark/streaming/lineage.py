@@ -113,8 +113,8 @@ def check_names(noted: Collection[str], place: str, found: Collection[str], stri
     mixed = (QUORUM in noted) != (QUORUM in found)
     if noted and found and not set(noted) & set(found) and (mixed or strict):
         raise ForeignDirectory(
-            f"the checkpoint is of {_said(noted)}, and {place} is {_said(found)}: read what was "
-            f"read before; {ANEW}"
+            f"the checkpoint is of {_said(noted)}, and {place} is {_said(found)}: give the path "
+            f"that was read; {ANEW}"
         )
 
 
