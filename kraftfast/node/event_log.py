@@ -87,7 +87,7 @@ KINDS = {
     "snapshot_failed": Kind(
         WARNING, "log", "no snapshot of the state machine: {why} -> again later"
     ),
-    "retention_waits": Kind(WARNING, "log", "{why} -> nothing is deleted"),
+    "retention_waits": Kind(WARNING, "log", "{why} -> retention waits"),
     "slow_flush": Kind(WARNING, "log", "a flush of the log took {duration_ms} ms"),
     "disk_full": Kind(ERROR, "log", "{why} -> appends are refused until this succeeds"),
     "disk_has_room": Kind(INFO, "log", "there is room on the disk -> appends are taken again"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,11 @@ from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.local_host import LocalHost
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
-from kraftfast.node.snapshots.steady_clock import SteadyClock
+from kraftfast.node.snapshots.steady_clock import STEADY_MS, SteadyClock
 from kraftfast.types import OffsetAndEpoch
 from tests.node.test_snapshot_parts import FakeNode, made
+
+DAY_MS = 24 * 3600 * 1000
 
 
 def segment(base: int, end: int, position: int, stamp: int, path: Path) -> Any:
@@ -41,8 +44,17 @@ def written(path: Path | str, age_ms: int) -> None:
     os.utime(path, (at, at))
 
 
-def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retention]:
+def retention(
+    tmp_path: Path,
+    makes: bool,
+    wall_ms: Callable[[], int] = LocalHost.wall_ms,
+    ran_ms: int = STEADY_MS,
+    **limits: Any,
+) -> tuple[Any, Retention]:
+    """A node that runs since ``ran_ms``, and its retention."""
     node: Any = FakeNode(tmp_path)
+    node.ran_ms = 0
+    node.host.monotonic_ns = lambda: time.monotonic_ns() + node.ran_ms * 1_000_000
     ends = [(0, 10, 100, 1), (10, 20, 100, 2), (20, 30, 100, 3), (30, 35, 50, 4)]
     segments = [segment(*each, tmp_path / str(each[0])) for each in ends]
     for each in segments:
@@ -59,7 +71,9 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
         high_watermark=35, snapshots=(), may_create_snapshot=lambda _id: True, history=history
     )
     config = SimpleNamespace(**{"retention_bytes": None, "retention_ms": None} | limits)
-    return node, Retention(Snapshots(node), config, makes, LocalHost.wall_ms)
+    kept = Retention(Snapshots(node), config, makes, wall_ms)
+    node.ran_ms = ran_ms
+    return node, kept
 
 
 @pytest.mark.parametrize(
@@ -184,34 +198,88 @@ def test_old_records_that_are_stored_now_are_kept(tmp_path: Path, makes: bool) -
 
 
 def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
-    node, _ = retention(tmp_path, False, retention_ms=60_000)
-    config = SimpleNamespace(retention_bytes=-1, retention_ms=60_000)
     now = [time.time_ns() // 1_000_000]
-    kept = Retention(Snapshots(node), config, False, lambda: now[0])  # type: ignore[arg-type]
+    node, kept = retention(tmp_path, False, lambda: now[0], retention_ms=60_000)
     for each in node.log.segments:
-        written(each.file.path, 0)
-    now[0] += 8 * 24 * 3600 * 1000
+        written(each.file.path, 1000)
     kept.tend(0)
+    now[0] += 8 * DAY_MS
+    kept.tend(2000)
     assert node.events == []
 
 
-def test_a_clock_that_stays_where_it_jumped_is_believed() -> None:
-    """A host that boots before it knows the time must not keep its log for ever; a suspended one
-    goes on by its clock, too."""
-    wall, monotonic = [5_000], [0]
-    clock = SteadyClock(lambda: wall[0], lambda: monotonic[0] * 1_000_000)
+@pytest.mark.parametrize("makes", [False, True])
+def test_a_clock_that_is_wrong_at_a_start_deletes_nothing(tmp_path: Path, makes: bool) -> None:
+    """All replicas of a host that jumped ahead, and were started again, deleted together."""
+    limits = {"retention_bytes": -1, "retention_ms": 7 * DAY_MS}
+    node, kept = retention(tmp_path, makes, lambda: LocalHost.wall_ms() + 10 * DAY_MS, 0, **limits)
+    node.core.snapshots = ids = (OffsetAndEpoch(10, 0), OffsetAndEpoch(20, 10)) if makes else ()
+    for each in ids:
+        made(tmp_path, each, 1)
+    for now_ms, ran_ms in ((0, 0), (2000, STEADY_MS - 60_000)):
+        node.ran_ms = ran_ms
+        kept.tend(now_ms)
+    assert node.events == [] and len(node.lines) == 1 and "for 3600 s" in node.lines[0]
+    node.ran_ms = STEADY_MS
+    kept.tend(4000)
+    assert [type(each) for each in node.events][-1:] == [ev.RetentionDue], "it is believed then"
 
-    def at(monotonic_ms: int, wall_ms: int) -> int:
-        monotonic[0], wall[0] = monotonic_ms, wall_ms
+
+def test_a_limit_of_size_waits_for_no_clock(tmp_path: Path) -> None:
+    limits = {"retention_bytes": 150, "retention_ms": 7 * DAY_MS}
+    node, kept = retention(tmp_path, False, ran_ms=0, **limits)
+    kept.tend(0)
+    assert node.events[-1] == ev.RetentionDue(OffsetAndEpoch(20, 10))
+
+
+def test_a_replica_that_ran_for_all_of_a_short_limit_believes_its_clock(tmp_path: Path) -> None:
+    """What was there as it was started is too old by then, whatever the time is."""
+    node, kept = retention(tmp_path, False, ran_ms=1000, retention_ms=1000)
+    kept.tend(0)
+    assert node.events[-1] == ev.RetentionDue(OffsetAndEpoch(30, 20))
+
+
+def steady_clock() -> Callable[[int, int], int | None]:
+    """A clock that was made at monotonic time 0 as the wall clock was at 5000."""
+    shown = [0, 5_000]
+    clock = SteadyClock(lambda: shown[1], lambda: shown[0] * 1_000_000, STEADY_MS)
+
+    def at(monotonic_ms: int, wall_ms: int) -> int | None:
+        shown[:] = monotonic_ms, wall_ms
         return clock.unix_ms()
 
-    assert at(0, 5_000) == 5_000 and at(1_000, 66_000) == 66_000, "it is set right"
-    day = 24 * 3600 * 1000
-    assert at(2_000, day) == 67_000 and at(3_600_000, day + 3_598_000) == 3_665_000
-    assert at(3_602_000, day + 3_600_000) == day + 3_600_000
-    assert at(3_603_000, 4_000) == 4_000, "back at once"
-    assert at(3_604_000, day) == 5_000 and at(5_000_000, 2 * day) == 1_401_000, "it jumps again"
-    assert at(7_300_000, day + 3_696_000) == 3_701_000, "and was not steady"
+    return at
+
+
+def test_a_clock_that_stays_where_it_jumped_is_believed() -> None:
+    """A host that boots before it knows the time must not keep its log for ever."""
+    at, hour = steady_clock(), STEADY_MS
+    assert at(0, 5_000) is None and at(1_000, 7_000) is None, "it may be wrong at the start"
+    assert at(hour, hour + 6_000) == hour + 5_000, "it was so far ahead all the time"
+    assert at(hour + 1, hour + 65_001) == hour + 65_001, "it is set right"
+    assert at(hour + 2_000, DAY_MS) == hour + 67_000
+    assert at(2 * hour + 1_000, DAY_MS + hour - 1_000) == 2 * hour + 66_000
+    assert at(2 * hour + 2_000, DAY_MS + hour) == DAY_MS + hour
+    assert at(2 * hour + 3_000, 4_000) == 4_000, "back at once"
+    assert at(2 * hour + 4_000, DAY_MS) == 5_000, "it jumps again"
+    assert at(3 * hour, hour) == hour, "it was steady only where it is now"
+
+
+def test_a_clock_that_was_right_meanwhile_is_not_believed_where_it_jumped() -> None:
+    at, hour = steady_clock(), STEADY_MS
+    at(1_000, DAY_MS)
+    assert at(hour, hour + DAY_MS) == hour + 5_000
+
+
+def test_a_machine_that_sleeps_does_not_fall_behind() -> None:
+    """Its monotonic clock stands still meanwhile: each waking up began the hour anew."""
+    at, monotonic_ms, wall_ms = steady_clock(), 0, 5_000
+    for _ in range(24 * 20):
+        for _ in range(50):
+            monotonic_ms, wall_ms = monotonic_ms + 60_000, wall_ms + 60_000
+            known_ms = at(monotonic_ms, wall_ms)
+        wall_ms += 600_000
+    assert known_ms is not None and wall_ms - known_ms < 3 * 600_000
 
 
 def test_a_file_of_the_future_is_no_younger_than_those_behind_it(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ the state of a machine that this replica runs without, nothing goes: the state i
 The age is that of the youngest record by its own time or by when its file was last written, the
 later of both. By record times alone, as in Kafka, a producer that sends old records loses them at
 once. A time of the future, of a record or of a file, counts for nothing; what has no other time is
-no older than what comes behind it. A clock that jumps ahead is believed after an hour.
+no older than what comes behind it. A clock is believed once it was steady for an hour, after each
+start and each jump ahead, or for ``retention_ms``: what was there before is too old by then.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -34,7 +35,7 @@ from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.snapshots.replica_snapshots import Snapshots, is_trim
 from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim
-from kraftfast.node.snapshots.steady_clock import SteadyClock
+from kraftfast.node.snapshots.steady_clock import STEADY_MS, SteadyClock
 from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.types import OffsetAndEpoch, Tags
 from kraftfast.wire import tags
@@ -52,6 +53,10 @@ HOLDS_STATE = (
     "its newest snapshot, which ends at {}, holds the state of a state machine that this replica "
     "runs without: give it that machine, or no retention limit"
 )
+CLOCK = (
+    "some of the log is too old by the clock of this host, which is believed once it was steady "
+    "for {:g} s from the start of this replica"
+)
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
 
@@ -62,8 +67,9 @@ class Retention:
     # bytes_max, ms_max: limits, -1: none.
     # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
-    # that were asked for. _clock: by which ages are counted. _told: why nothing goes, once that was
-    # told. _states: whether the newest snapshot holds a state, if that is known.
+    # that were asked for. _wall_ms: the clock of the host. _clock: the same, as far as ages are
+    # counted by it. _told: why nothing goes, once that was told; _clock_told: that nothing goes by
+    # age. _states: whether the newest snapshot holds a state, if that is known.
 
     def __init__(
         self, snapshots: Snapshots, config: NodeConfig, cleans: bool, wall_ms: Callable[[], int]
@@ -80,9 +86,10 @@ class Retention:
         self._segment: Segment | None = None
         self._busy = False
         self._times: dict[OffsetAndEpoch, int] = {}
-        self._told = ""
+        self._told, self._clock_told = "", False
         self._states: dict[OffsetAndEpoch, bool] = {}
-        self._clock = SteadyClock(wall_ms, self.node.host.monotonic_ns)
+        self._wall_ms, self._steady_ms = wall_ms, min(self.ms_max, STEADY_MS)
+        self._clock = SteadyClock(wall_ms, self.node.host.monotonic_ns, self._steady_ms)
 
     def tend(self, now_ms: int) -> None:
         """Look if it is time, or if a segment was begun."""
@@ -96,6 +103,16 @@ class Retention:
             self._trim()
         else:
             self._clean()
+
+    def _is_old(self, files: Iterable[tuple[str, int]]) -> bool:
+        """Return whether the first file is older than ``ms_max``: see ``_youngest_ms``."""
+        known_ms = self._clock.unix_ms()
+        now_ms = self._wall_ms() if known_ms is None else known_ms
+        old = now_ms - self._youngest_ms(files, now_ms) > self.ms_max
+        if old and known_ms is None and not self._clock_told:
+            self._clock_told = True
+            self.node.tell("retention_waits", why=CLOCK.format(self._steady_ms / 1000))
+        return old and known_ms is not None
 
     def _youngest_ms(self, files: Iterable[tuple[str, int]], now_ms: int) -> int:
         """Return when the first file was last written, or the time of its youngest record.
@@ -124,7 +141,7 @@ class Retention:
             self._told = told
             return
         self._told = ""
-        found = self._surplus(self._clock.unix_ms())
+        found = self._surplus()
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
             self.node.step(self._due(found[0]))
             return
@@ -151,7 +168,7 @@ class Retention:
         if ids and ids[-1].offset <= offset and self._is_urgent():
             self.node.step(self._due(ids[-1]))
 
-    def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
+    def _surplus(self) -> tuple[OffsetAndEpoch, int] | None:
         """Return where the log could begin, and the timestamp of what ends there."""
         log, core = self.node.log, self.node.core
         in_memory = self.node.durability == "memory"
@@ -162,18 +179,16 @@ class Retention:
         for place, (segment, following) in enumerate(itertools.pairwise(log.segments)):
             left -= segment.position
             large = 0 <= self.bytes_max <= left
-            old = self.ms_max >= 0 and self._is_old(log.segments, place, now_ms)
+            old = self.ms_max >= 0 and self._is_old_segment(log.segments, place)
             if following.base_offset > bound or not (large or old):
                 break
             end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
             found = end, segment.max_timestamp
         return found if found is not None and found[0].offset > log.log_start_offset else None
 
-    def _is_old(self, segments: Sequence[Segment], place: int, now_ms: int) -> bool:
-        """Return whether a segment is older than ``ms_max``."""
+    def _is_old_segment(self, segments: Sequence[Segment], place: int) -> bool:
         later = itertools.islice(segments, place, None)
-        files = ((segment.file.path, segment.max_timestamp) for segment in later)
-        return self._youngest_ms(files, now_ms) < now_ms - self.ms_max
+        return self._is_old((segment.file.path, segment.max_timestamp) for segment in later)
 
     def _why_it_waits(self) -> str:
         """Return why nothing may go: the newest snapshot holds a state, or cannot be read."""
@@ -273,10 +288,10 @@ class Retention:
         if self.ms_max < 0:
             return False
         self._times = {id: found for id, found in self._times.items() if id in ids}
-        now_ms = self._clock.unix_ms()
         log_path = self.snapshots.log_path
-        times = ((snapshot_path(log_path, each), self._time_of(each) or -1) for each in ids)
-        return now_ms - self._youngest_ms(times, now_ms) > self.ms_max
+        return self._is_old(
+            (snapshot_path(log_path, each), self._time_of(each) or -1) for each in ids
+        )
 
     def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
         """Return the timestamp in a snapshot's header; not above 0: unknown."""
