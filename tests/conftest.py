@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SMALL_DISK_BYTES = 96 << 20
 SHARED = ("spark", "style")
 """Rooms whose tests share what is slow to make: a JVM, the cache of a type checker."""
 
@@ -73,6 +75,21 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(ROOT / "tests" / "golden.tar.xz") as archive:
         archive.extractall(place, filter="data")
     return place
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs that a test can fill."""
+    if os.geteuid():
+        pytest.skip("mounting needs root")
+    target = tmp_path / "mounted"
+    target.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "none", str(target)]
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.decode().strip()}")
+    yield target
+    subprocess.run(["umount", "-l", target], check=True)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -179,6 +179,28 @@ def test_what_may_be_in_a_log_is_never_numbered_anew(quorum: Quorum) -> None:
     assert says(last) == [(7, 1, 0, [b"c"])]
 
 
+def test_what_may_be_in_a_log_stays_in_doubt_where_a_producer_ends_at_a_refusal(
+    quorum: Quorum,
+) -> None:
+    quorum.identities.ends_at_refusal = True
+    leader = quorum.lead()
+    send(leader, b"a")
+    says(leader)
+    quorum.lose()
+    following = quorum.lead()
+    send(following, b"b")
+    says(following)
+    following.refuse(0, 1, ErrorCode.INVALID_RECORD)
+    following.refuse(1, 1, OUT_OF_ORDER)
+    following.sender.poll()
+    quorum.lose()
+    for _ in range(2):
+        with pytest.raises(ProducerFenced, match="was refused"):
+            quorum.lead()
+    quorum.identities.fail_rest(quorum.outcomes, LOST)
+    assert failures(quorum) == [UnknownOutcome, ProducerFenced] and len(quorum.asked) == 1
+
+
 def test_what_nobody_looked_at_is_numbered_anew(quorum: Quorum) -> None:
     leader = quorum.lead()
     send(leader, b"a", b"b", b"c")

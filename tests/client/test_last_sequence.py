@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kraftfast.client.producer.producer import Producer
-from kraftfast.errors import ErrorCode, NoQuorum, ProducerFenced, UnknownOutcome
+from kraftfast.errors import DiskFull, ErrorCode, NoQuorum, ProducerFenced, UnknownOutcome
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -74,3 +74,24 @@ def test_a_producer_that_was_fenced_is_told_no_number(quorum: NamingQuorum) -> N
             producer.append_wait(b"late", timeout=5)
         with pytest.raises(ProducerFenced):
             producer.last_sequence(timeout=5)
+
+
+def test_a_producer_that_ends_at_a_refusal_stores_its_first_records_alone(
+    quorum: NamingQuorum,
+) -> None:
+    """Else a program that counts what is stored passes over the record that was refused."""
+    values = [b"%d" % number * 1500 for number in range(5)]  # each fills a batch
+    with Producer(quorum, 5.0, name="source") as producer:
+        producer.end_at_refusal()
+        quorum.refused = {values[2]}
+        quorum.mute = True
+        tickets = [producer.append(value) for value in values]
+        quorum.mute = False
+        with pytest.raises(DiskFull):
+            producer.wait(tickets[2], timeout=5)
+        for ticket in tickets[3:]:
+            with pytest.raises(ProducerFenced, match="was refused"):
+                producer.wait(ticket, timeout=5)
+        with pytest.raises(ProducerFenced, match="was refused"):
+            producer.append_wait(b"later", timeout=5)
+        assert quorum.values() == values[:2]

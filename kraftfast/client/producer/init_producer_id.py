@@ -32,6 +32,7 @@ FORGOTTEN = (
     "the quorum has forgotten this producer's name, so it is not known which of its "
     "records are committed (it remembers a bounded number: kraftfast.producers.max)"
 )
+BEHIND_A_REFUSAL = "a record before it was refused: this producer appends nothing behind that"
 NO_TRANSACTION_MS = 60_000  # Kafka wants to know, here nothing comes of it
 AGAIN = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT})
 Entry = tuple[bytes, int, int, int]
@@ -55,7 +56,8 @@ class Standing(NamedTuple):
 class Identities:
     """Gives every sender of a producer its identity. Used under the producer's lock.
 
-    ``name``: None for a producer that is never continued.
+    ``name``: None for a producer that is never continued. ``ends_at_refusal``: nothing is sent
+    behind a record that was refused, so that what is stored is always the first records.
     """
 
     # identity: of the producer. standing: of its name at first. _connector: the way to the leader.
@@ -67,6 +69,7 @@ class Identities:
         self.identity = Identity(name)
         self._connector = connector
         self._before = 0
+        self.ends_at_refusal = False
         self.standing = Standing(-1, 0, -1, -1)
 
     def enlist(
@@ -80,6 +83,10 @@ class Identities:
         identity = self.identity
         try:
             self.check()
+            if identity.spent and self.ends_at_refusal:
+                identity.fail_doubtful(outcomes)
+                identity.fence(ProducerFenced(BEHIND_A_REFUSAL))
+                self.check()
             if identity.id < 0 or identity.spent:
                 identity.fail_doubtful(outcomes)
                 backlog[:] = [entry for entry in backlog if entry[1] >= outcomes.resolved]

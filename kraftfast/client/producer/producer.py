@@ -271,6 +271,11 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
             raise InvalidOption("a producer without a name has no earlier records")
         return self._identities.standing
 
+    def end_at_refusal(self) -> None:
+        """Append nothing behind a record that is refused, but raise ProducerFenced."""
+        assert self._identities is not None, "an idempotent producer"
+        self._identities.ends_at_refusal = True
+
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved.
 
@@ -360,8 +365,7 @@ class Producer(OwnThreads, SilentLeader, Collected, Appender):
         sender = self.sender
         if sender is not None and sender.broken is not None:
             why = f"the leader was lost after it took the record: {sender.broken}"
-            reason = UnknownOutcome(why)
-            self._backlog = sender.give_up(reason)  # the same if this was interrupted before
+            self._backlog = sender.give_up(UnknownOutcome(why))  # the same if interrupted before
             if isinstance(sender.broken, ProducerFenced):
                 self._fail_rest(sender.broken)
             self.sender = None

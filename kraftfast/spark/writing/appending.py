@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kraftfast.errors import InputError, OffsetOutOfRange, UnknownOutcome
+from kraftfast.errors import InputError, KraftfastError, OffsetOutOfRange, UnknownOutcome
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark.reading.arrow_batches import CONTENTS, ROW_FIELDS, row_batch
 from kraftfast.spark.writing.destination import SinkOptions
@@ -132,8 +132,35 @@ def check_never_used(standing: Standing, name: str, since: int) -> None:
 
 
 def hand_over(producer: Producer, records: pa.RecordBatch, timeout: float) -> None:
-    """Raises RecordTooLarge, RecordsRefused, InvalidOption before anything of it is appended."""
-    producer.append_many_nowait(values_of(records), timeout=timeout)
+    """Raises RecordTooLarge, RecordsRefused, InvalidOption before anything of it is appended.
+
+    Where one of the rows before has failed, its failure is what is raised.
+    """
+    try:
+        producer.append_many_nowait(values_of(records), timeout=timeout)
+    except KraftfastError:
+        raise_first(resolved_runs(producer))
+        raise
+
+
+def resolved_runs(producer: Producer) -> list[tuple[int, int, int, Exception | None]]:
+    """Return what became of the rows that have an outcome, as far back as that is known."""
+    outcomes = producer.outcomes
+    return outcomes.runs(outcomes.first_known, outcomes.resolved)
+
+
+def raise_first(runs: list[tuple[int, int, int, Exception | None]]) -> None:
+    """Raise the failure of the first row that has one."""
+    for _, _, _, failure in runs:
+        if failure is not None:
+            raise failure
+
+
+def committed_rows(producer: Producer) -> int:
+    """Return how many rows are known to be committed."""
+    runs = resolved_runs(producer)
+    known = sum(stop - start for start, stop, _, failure in runs if failure is None)
+    return producer.outcomes.first_known + known
 
 
 def settle_all(producer: Producer, timeout: float) -> tuple[int, int]:
@@ -149,9 +176,9 @@ def settle_all(producer: Producer, timeout: float) -> tuple[int, int]:
                 raise
             deadline = time.monotonic() + timeout
     first = end = -1
-    for start, stop, offset, failure in outcomes.runs(0, outcomes.next_ticket):
-        if failure is not None:
-            raise failure
+    runs = outcomes.runs(0, outcomes.next_ticket)
+    raise_first(runs)
+    for start, stop, offset, _ in runs:
         first = offset if first < 0 else first
         end = offset + stop - start
     return first, end

@@ -132,11 +132,17 @@ class SinkOptions:
         return connect(Path(self.path), timeout=self.timeout)
 
     def producer(self, name: str | None) -> Producer:
-        """Return an idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
-        return self._quorum().producer(
+        """Return an idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled.
+
+        It ends at the first refusal: an attempt takes the number of the records that are stored
+        for the number of its first rows that are.
+        """
+        producer = self._quorum().producer(
             batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
             idempotent=True, name=name, compression=self.compression,
         )  # fmt: skip
+        producer.end_at_refusal()
+        return producer
 
     def consumer(self, offset: int) -> RecordStream:
         """Return the committed records from an offset on. Raises NoQuorum."""

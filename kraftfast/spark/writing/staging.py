@@ -25,13 +25,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kraftfast.client.producer.sender import RECORD_BYTES_MAX
 from kraftfast.client.producer.values import check_values
-from kraftfast.errors import InputError, KraftfastError, QuorumError, UnknownOutcome
+from kraftfast.errors import InputError, KraftfastError, UnknownOutcome
 from kraftfast.log.disk import storage_error
 from kraftfast.record.digest import NO_RECORDS, add_digest
 from kraftfast.spark.writing.appending import (
     RowsAppended,
     Stored,
     check_never_used,
+    committed_rows,
     hand_over,
     label_of,
     settle_all,
@@ -243,11 +244,11 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> RowsAppended:
         try:
             _append_files(job, begun, producer, skipped, options.timeout)
             first, end = settle_all(producer, options.timeout)
-        except QuorumError as error:
+        except KraftfastError as error:
             if job.kind != "once":
                 raise
             raise UnknownOutcome(
-                f"{producer.outcomes.resolved} or more of {begun.rows} rows are committed, and run "
+                f"{committed_rows(producer)} or more of {begun.rows} rows are committed, and run "
                 f"again this job would append them again, as it has no producerName: {error}"
             ) from error
     _finish(job, begun)
