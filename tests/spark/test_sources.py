@@ -359,8 +359,10 @@ def test_a_sink_is_told_what_its_job_would_lose(tmp_path: Path, name: str, value
 
 
 def test_places_that_hold_no_log(tmp_path: Path, log: LogFiles) -> None:
-    with pytest.raises(errors.InputError, match="does not exist"):
+    with pytest.raises(errors.InputError, match="does not exist$"):
         source(tmp_path / "nowhere").schema()
+    with pytest.raises(errors.InputError, match=f"not exist: this process looks in {Path.cwd()}"):
+        source(Path("nowhere")).schema()
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.NotFormatted, match="holds no log"):
         source(tmp_path / "empty").schema()

@@ -49,9 +49,17 @@ def find_places(pattern: str) -> list[Place]:
         if os.path.isdir(path) or SEGMENT_FILE.fullmatch(os.path.basename(path))
     ] or paths
     if not paths:
-        raise InputError(f"{pattern} does not exist")
+        where = "" if os.path.isabs(pattern) else f": this process looks in {_working_directory()}"
+        raise InputError(f"{pattern} does not exist{where}")
     found = [place for path in paths for place in _places_at(os.path.abspath(path))]
     return list(dict.fromkeys(found))
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "a directory that is gone"
 
 
 def _places_at(path: str) -> list[Place]:
