@@ -83,7 +83,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.cutting": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.used_again": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.snapshots.log_start": ["cext/flusher.c", *THREAD, *BATCH],
-    "kraftfast.node.flusher": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.node.threads.flusher": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.rings.ring_producers": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.idle": ["cext/flusher.c", "cext/stay_awake.c", *THREAD, *MAPPING],
     "kraftfast.node.rings.ring_fetch": ["cext/flusher.c", *THREAD, *BATCH],

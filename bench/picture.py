@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 
 from kraftfast.bench.page.texts import spread
 from kraftfast.bench.peers import FAILOVER, OURS, rows
-from kraftfast.bench.result import Result
+from kraftfast.bench.results.result import Result
 
 NAMES = {
     "floor": "floor (C, no protocol)",

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kraftfast.bench.machine_facts import facts
+from kraftfast.bench.results.machine_facts import facts
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "bench" / "kernels"

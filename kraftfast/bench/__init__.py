@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kraftfast.bench.result import Result as Result
+    from kraftfast.bench.results.result import Result as Result
 
 __all__ = ["Result"]
 
@@ -21,4 +21,4 @@ if not TYPE_CHECKING:  # where types are checked, a name that is misspelt has no
     def __getattr__(name: str) -> Any:
         if name != "Result":
             raise AttributeError(f"module 'kraftfast.bench' has no attribute {name!r}")
-        return importlib.import_module("kraftfast.bench.result").Result
+        return importlib.import_module("kraftfast.bench.results.result").Result

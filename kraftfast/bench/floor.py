@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kraftfast.bench.report import SURVIVES
+from kraftfast.bench.results.report import SURVIVES
 from kraftfast.errors import DiskFull, InvalidOption, KraftfastError, StorageError, TimedOut
 
 TIMEOUT_S = 3_600.0

@@ -24,8 +24,8 @@ from statistics import median
 from typing import Any, Final
 
 import kraftfast
-from kraftfast.bench.load import SAMPLES_MIN
-from kraftfast.bench.result import Result
+from kraftfast.bench.loads.load import SAMPLES_MIN
+from kraftfast.bench.results.result import Result
 from kraftfast.errors import InputError, KraftfastError, TimedOut, VerificationFailed
 
 OURS = ("floor", "kraftfast", "kraftfast-socket")

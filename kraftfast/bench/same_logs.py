@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kraftfast.bench.inputs import Checker
+from kraftfast.bench.loads.inputs import Checker
 from kraftfast.errors import KraftfastError, OffsetOutOfRange
 from kraftfast.log.reading.reader import LogReader, Span
 from kraftfast.record.batch import batches

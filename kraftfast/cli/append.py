@@ -14,7 +14,7 @@ from kraftfast.cli import options, reach
 from kraftfast.cli.root import Terminated
 
 if TYPE_CHECKING:
-    from kraftfast.bench.load import LoadSettling
+    from kraftfast.bench.loads.load import LoadSettling
 
 LOOK_RECORDS = 4096  # of so many, each a batch, the outcomes are known still
 LAST_WAIT_S = 1.0  # for the lines under way, once a command is to end
@@ -46,8 +46,8 @@ def append(
     Each line of FILE (stdin if it is - or not given) becomes a record, without its line feed.
     Prints their offsets once all of them are committed.
     """
-    from kraftfast.bench.inputs import open_input, read_lines
-    from kraftfast.bench.load import LoadSettling, append_all
+    from kraftfast.bench.loads.inputs import open_input, read_lines
+    from kraftfast.bench.loads.load import LoadSettling, append_all
 
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")

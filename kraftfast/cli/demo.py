@@ -56,7 +56,7 @@ def demo(**asked: Any) -> None:
     and reports throughput, commit latency and where the time went. Then the replicas' logs are
     compared with each other, byte for byte, and with the input.
     """
-    from kraftfast.bench.inputs import InputRows, Lines, open_input
+    from kraftfast.bench.loads.inputs import InputRows, Lines, open_input
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
@@ -87,7 +87,9 @@ def demo(**asked: Any) -> None:
 def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
     """Append the input to a quorum in ``place``; returns the :class:`Report`."""
     from kraftfast import LocalQuorum, limits
-    from kraftfast.bench import inputs, load, report, same_logs
+    from kraftfast.bench import same_logs
+    from kraftfast.bench.loads import inputs, load
+    from kraftfast.bench.results import report
     from kraftfast.log.mounts import filesystem_of
 
     quorum = LocalQuorum(

@@ -283,7 +283,7 @@ def compression(command: Any) -> Any:
 
 
 RECORD_BYTES = Size(1, limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64)
-"""The bounds of ``kraftfast.bench.inputs.InputRows``."""
+"""The bounds of ``kraftfast.bench.loads.inputs.InputRows``."""
 SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX)
 
 

@@ -141,7 +141,7 @@ def producer(
     directory: str | None, servers: str | None, timeout: float, **settings: Any
 ) -> Producer:
     """Return a blocking producer. Raises NoQuorum, NotFormatted, InvalidOption."""
-    from kraftfast.bench.inputs import RECORD_BYTES_MAX
+    from kraftfast.bench.loads.inputs import RECORD_BYTES_MAX
 
     one_of(directory, servers)
     if servers is not None:

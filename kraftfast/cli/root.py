@@ -49,10 +49,10 @@ COMMANDS = {
         "Look at this host: say what kraftfast needs, and what to do where it is missing.",
     ),
     "bench": (
-        "bench:bench",
+        "bench.group:bench",
         "Measure throughput, latency, the disk and the floor; compare results.",
     ),
-    "profile": ("profile:profile", "Show where time goes: in each process, and in a commit."),
+    "profile": ("profile.group:profile", "Show where time goes: in each process, and in a commit."),
 }
 
 COMPLETE = "_KRAFTFAST_COMPLETE"

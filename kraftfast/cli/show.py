@@ -12,7 +12,7 @@ from kraftfast.log.mounts import NOT_ON_A_DISK
 from kraftfast.node.metrics import RAFT_METRICS
 
 if TYPE_CHECKING:
-    from kraftfast.bench.report import LoadReport  # which loads numpy: status needs none
+    from kraftfast.bench.results.report import LoadReport  # which loads numpy: status needs none
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""
@@ -99,7 +99,7 @@ def bold(text: str, style: str = "bold") -> Text:
 
 
 def _latencies(report: LoadReport, wide: bool) -> Table:
-    from kraftfast.bench.report import MEANINGS
+    from kraftfast.bench.results.report import MEANINGS
 
     made = table(
         "latency", "p50", "p99", "p99.9", "max", "samples", *(["from -> to"] if wide else [])

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kraftfast.cli import options
-from kraftfast.cli.bench_results import Values, keep, over, plan_of_matrix, results_folder
+from kraftfast.cli.bench.bench_results import Values, keep, over, plan_of_matrix, results_folder
 from kraftfast.cli.lazy import Group
 
 master = click.option(
@@ -186,7 +186,7 @@ def latency(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Percentiles of each stage on each replica, of what a bench wrote with ``--samples FILE``."""
-    from kraftfast.bench.load import SAMPLES_MIN
+    from kraftfast.bench.loads.load import SAMPLES_MIN
     from kraftfast.cli.show import put, table
     from kraftfast.spark import told
     from kraftfast.spark.jobs import commit_percentiles as job
@@ -245,7 +245,7 @@ def sweep(
     executors; each machine that ran some of it leaves a result (see `bench list`). Benchmarks
     share their machine: on one alone give --backend inline. Exit code 16 if a run failed.
     """
-    from kraftfast.bench.result import default_folder, new_path
+    from kraftfast.bench.results.result import default_folder, new_path
     from kraftfast.cli import sweeping
     from kraftfast.errors import VerificationFailed
     from kraftfast.spark.jobs.sweeps import sweep as run

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from kraftfast.bench.plan import BenchPlan, Measure
-    from kraftfast.bench.result import Result
+    from kraftfast.bench.results.plan import BenchPlan, Measure
+    from kraftfast.bench.results.result import Result
 
 SEEDS = re.compile("([0-9]{1,18}):([0-9]{1,18})")
 SEEDS_MAX = 100_000_000
@@ -35,8 +35,8 @@ def measure(item: dict[str, Any]) -> dict[str, Any]:
 
     Returns the repetition as a result has it, and the facts of the machine that ran it.
     """
-    from kraftfast.bench.machine_facts import facts
-    from kraftfast.bench.plan import run_once
+    from kraftfast.bench.results.machine_facts import facts
+    from kraftfast.bench.results.plan import run_once
     from kraftfast.cli.scratch import scratch_directory
 
     with scratch_directory("bench", item["directory"]) as place:
@@ -51,7 +51,7 @@ def measure_again(item: dict[str, Any]) -> str:
 
 
 def _measure_of(item: dict[str, Any]) -> Measure:
-    from kraftfast.bench.plan import Measure
+    from kraftfast.bench.results.plan import Measure
 
     return Measure(item["name"], item["command"], tuple(item["options"]))
 
@@ -75,7 +75,7 @@ def results(plan: BenchPlan, table: dict[str, Any], rows: list[dict[str, Any]]) 
 
     A result is complete where its machine ran everything: medians are of one machine.
     """
-    from kraftfast.bench.result import Result, Run
+    from kraftfast.bench.results.result import Result, Run
 
     runs: dict[str, list[Run]] = {}
     for row in rows:

@@ -20,15 +20,15 @@ from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import CLOSE_WAIT_S, install_guard
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.node.background import Background
 from kraftfast.node.event_log import NO_REPLICA, Entry, entry_now
-from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.processes.line import show_as_text, unread_bytes, write_line
 from kraftfast.node.processes.placement import move
 from kraftfast.node.processes.signals import ProcessSignals
 from kraftfast.node.rings.ring_fetch import INLINE_MAX, open_peer_segment
 from kraftfast.node.slots import is_kept
+from kraftfast.node.threads.background import Background
+from kraftfast.node.threads.flusher import Flusher
 
 if TYPE_CHECKING:
     from kraftfast.node.loop import Loop
@@ -98,8 +98,10 @@ class LocalHost:
         return ProcessSignals()
 
     def embed(self, node: Node, state_machine: str) -> None:
-        from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
         from kraftfast.node.state_machine import make
+        from kraftfast.node.threads.applier import (
+            embed,  # numpy comes with it: half of a start's time
+        )
 
         self._node_id = node.config.node_id
         sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -4,7 +4,7 @@ from kraftfast.core.replica cimport Replica
 from kraftfast.link.stats cimport Stats
 from kraftfast.log.log cimport Log
 from kraftfast.node.executor cimport Executor
-from kraftfast.node.flusher cimport Flusher
+from kraftfast.node.threads.flusher cimport Flusher
 from kraftfast.node.idle cimport Idle
 from kraftfast.node.rings.ring_producers cimport RingProducers
 

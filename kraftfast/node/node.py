@@ -20,7 +20,6 @@ from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.event_log import EventLog
 from kraftfast.node.executor import Executor
 from kraftfast.node.failures import Failures
-from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.local_host import LocalHost
 from kraftfast.node.metrics import Metrics
 from kraftfast.node.node_config import NodeConfig
@@ -38,6 +37,7 @@ from kraftfast.node.storage.own_directory import (
     stored_state,
 )
 from kraftfast.node.storage.voter_records import copied_controls
+from kraftfast.node.threads.held import HELD_NS_MIN
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.node.uncertainty import Uncertainty
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftfast.core.messages import Response
-    from kraftfast.node.applier import Applier
     from kraftfast.node.tcp.prober import Prober
     from kraftfast.node.tcp.sockets import Sockets
+    from kraftfast.node.threads.applier import Applier
 
 WAIT_S = 0.0001  # between two looks at a flush that is waited for
 

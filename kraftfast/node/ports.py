@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from kraftfast.core.messages import Request
     from kraftfast.link.resolver import Resolver
     from kraftfast.log.segment_file import SegmentFile
-    from kraftfast.node.background import Background
-    from kraftfast.node.flusher import Flusher
     from kraftfast.node.idle import Idle
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.node.node_config import NodeConfig
     from kraftfast.node.tcp.session import Session
+    from kraftfast.node.threads.background import Background
+    from kraftfast.node.threads.flusher import Flusher
     from kraftfast.wire.messages import InitProducerIdRequest
     from kraftfast.wire.schema import Message
 

@@ -15,13 +15,13 @@ from kraftfast.sim.require import Violation, require
 if TYPE_CHECKING:
     from kraftfast.sim.clients.clients import Append, BarrierReader, SimProducer
     from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
-    from kraftfast.sim.clients.operator import Operator
-    from kraftfast.sim.clients.supervising import Supervising
     from kraftfast.sim.faults.lost_majority import Survivors
     from kraftfast.sim.faults.nemesis import Nemesis
     from kraftfast.sim.machines.machine import Machine
     from kraftfast.sim.machines.network import HostPaths
     from kraftfast.sim.machines.process import Process
+    from kraftfast.sim.operators.operator import Operator
+    from kraftfast.sim.operators.supervising import Supervising
     from kraftfast.sim.oracles.world_invariants import Oracle
     from kraftfast.sim.settings import WorldSettings
     from kraftfast.types import VoterSet

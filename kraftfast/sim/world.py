@@ -18,7 +18,6 @@ from kraftfast.sim.clients.filling import FillingProducer
 from kraftfast.sim.clients.idempotent import IdempotentProducer
 from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
 from kraftfast.sim.clients.named import NamedProducer
-from kraftfast.sim.clients.operating import operator_of
 from kraftfast.sim.clients.remote_clients import RemoteClient, programs
 from kraftfast.sim.clients.sum_machine import Asker, SimStateMachine
 from kraftfast.sim.faults.lost_majority import SilentOracle, Survivors
@@ -29,6 +28,7 @@ from kraftfast.sim.machines.network import HostPaths
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.machines.sim_disk import Crash
 from kraftfast.sim.machines.tcp import Tcp
+from kraftfast.sim.operators.operating import operator_of
 from kraftfast.sim.oracles.early_oracle import EarlyOracle
 from kraftfast.sim.oracles.end_of_run import check_disks, check_kept
 from kraftfast.sim.oracles.watching import WatchedProcess
@@ -41,8 +41,8 @@ from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kraftfast.node.state_machine import StateMachine
-    from kraftfast.sim.clients.supervising import Supervising
     from kraftfast.sim.machines.workers import WorkerProcess
+    from kraftfast.sim.operators.supervising import Supervising
     from kraftfast.types import VoterSet
 
 EVENTS_MAX = 400_000
@@ -120,7 +120,7 @@ class World(Settling):
         self.barriers = BarrierReader(self)
         self.supervising = None
         if settings.supervised:
-            from kraftfast.sim.clients.supervising_more import supervising_of
+            from kraftfast.sim.operators.supervising_more import supervising_of
 
             self.supervising = supervising_of(self, len(self.machines) + len(self.programs) + 1)
         self.askers = [Asker(self)] if settings.snapshots == "machine" else []

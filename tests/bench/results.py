@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraftfast.bench.result import Result, Run
+from kraftfast.bench.results.result import Result, Run
 
 COMMON = {"peer": "kraftfast", "sync": True, "voters": 3, "window": 32, "value_bytes": 100}
 LOAD = [(1000.0, 100.0, True), (2000.0, 110.0, True), (3000.0, 900.0, True), (4000.0, 0.0, False)]
@@ -14,7 +14,7 @@ REPETITIONS = 6
 
 def histogram(us: float, samples: int = 2000) -> str:
     """Return the text of a histogram of times about so many microseconds."""
-    from kraftfast.bench.histograms import empty, encode
+    from kraftfast.bench.profiling.histograms import empty, encode
 
     made = empty()
     for number in range(samples):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.bench import other_clients
+from kraftfast.bench.loads import other_clients
 from kraftfast.errors import HostUnsupported, KraftfastError, PeerGone
 from kraftfast.record import pure
 from tests.cli.kit import fails, run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.bench import checkouts
-from kraftfast.bench.plan import Measure, MeasurementFailed, of_table, run_once
+from kraftfast.bench.results import checkouts
+from kraftfast.bench.results.plan import Measure, MeasurementFailed, of_table, run_once
 from kraftfast.errors import InputError, KraftfastError
 from tests.cli.kit import fails, run
 

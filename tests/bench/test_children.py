@@ -23,7 +23,7 @@ def test_what_does_not_become_ready_is_named() -> None:
         waits = BenchChild(stack, "code")  # which waits for a line
         with pytest.raises(TimedOut, match="code was not ready within 0 s"):
             waits.wait_ready(0.3)
-        fails = BenchChild(stack, "kraftfast.bench.consuming", "/nowhere", "0")
+        fails = BenchChild(stack, "kraftfast.bench.loads.consuming", "/nowhere", "0")
         with pytest.raises(KraftfastError, match="consuming failed: .*nowhere"):
             fails.wait_ready()
     assert waits.process.returncode is not None

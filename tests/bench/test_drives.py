@@ -13,10 +13,18 @@ import numpy as np
 import pytest
 
 import kraftfast
-from kraftfast.bench import attaching, consuming, failover, load, recovery_time, retained, starting
-from kraftfast.bench.drives import Drive, watched
-from kraftfast.bench.inputs import InputRows
-from kraftfast.bench.load import Latency, LoadRun
+from kraftfast.bench.loads import (
+    attaching,
+    consuming,
+    failover,
+    load,
+    recovery_time,
+    retained,
+    starting,
+)
+from kraftfast.bench.loads.drives import Drive, watched
+from kraftfast.bench.loads.inputs import InputRows
+from kraftfast.bench.loads.load import Latency, LoadRun
 from kraftfast.errors import CorruptLog, KraftfastError
 from tests.client.scripted_quorum import ScriptedQuorum
 

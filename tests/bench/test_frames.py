@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import kraftfast.bench
-from kraftfast.bench import Result, frames
+from kraftfast.bench import Result
+from kraftfast.bench.results import frames
 from kraftfast.errors import InputError, InvalidOption
 from tests.bench.results import full, line, repeated, result
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from kraftfast.bench import histograms
+from kraftfast.bench.profiling import histograms
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.link.stats import bucket_tops
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftfast.bench import measurement
-from kraftfast.bench.inputs import BLOCK_RECORDS, Fingerprints, InputRows, Lines, read_lines
+from kraftfast.bench.loads import measurement
+from kraftfast.bench.loads.inputs import BLOCK_RECORDS, Fingerprints, InputRows, Lines, read_lines
 from kraftfast.errors import InputError, InvalidOption, RecordTooLarge
 from kraftfast.node.processes.tuning import BOUNDS
 
@@ -183,7 +183,7 @@ def test_rows_differ_where_they_can(size: int) -> None:
 
 
 def test_rows_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraftfast.bench.inputs.ROWS_BYTES", 50)
+    monkeypatch.setattr("kraftfast.bench.loads.inputs.ROWS_BYTES", 50)
     rows = InputRows(12, 10, numbered=True)
     assert [chunk.count for chunk in rows.chunks()] == [5, 5, 2]
     items = [value for chunk in rows.chunks() for value in values(chunk)]

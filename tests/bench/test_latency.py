@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.bench.load import Latency, percentiles
+from kraftfast.bench.loads.load import Latency, percentiles
 from kraftfast.client.producer.producer import Producer
 from tests.client.scripted_quorum import ScriptedQuorum
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kraftfast.bench.looking import looking
+from kraftfast.bench.loads.looking import looking
 
 WAIT_S = 20.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kraftfast.bench.inputs import InputRows
-from kraftfast.bench.load import Latency, LoadRun
-from kraftfast.bench.open_loop import Commits, Step, at_rate, of_counts
+from kraftfast.bench.loads.inputs import InputRows
+from kraftfast.bench.loads.load import Latency, LoadRun
+from kraftfast.bench.loads.open_loop import Commits, Step, at_rate, of_counts
 from kraftfast.client.producer.producer import Producer
 from kraftfast.client.producer.tickets import TicketedBatch
 from kraftfast.errors import KraftfastError, TimedOut

@@ -13,7 +13,7 @@ from kraftfast.bench.page.drawing import MISSING
 from kraftfast.bench.page.of_load import LoadStep, Lost, Steps
 from kraftfast.bench.page.parts import Section, entries
 from kraftfast.bench.page.result_lines import number, timeline
-from kraftfast.bench.result import Result
+from kraftfast.bench.results.result import Result
 from tests.bench import results
 from tests.bench.results import full, line, repeated, result
 

@@ -9,7 +9,7 @@ import pytest
 from kraftfast.bench.page import Page
 from kraftfast.bench.page.drawing import inline, is_installed
 from kraftfast.bench.page.parts import Section
-from kraftfast.bench.result import Result, Run
+from kraftfast.bench.results.result import Result, Run
 
 FLUSHED = {"sync": True, "fsync": "fdatasync, grouped", "survives": "a power cut of all voters"}
 NOT_FLUSHED = {"sync": False, "fsync": "none", "survives": "the loss of one voter"}

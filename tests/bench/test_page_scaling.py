@@ -8,9 +8,9 @@ import pytest
 
 from kraftfast.bench.page import Page, of_scaling
 from kraftfast.bench.page.parts import entries
-from kraftfast.bench.plan import of_table, read
-from kraftfast.bench.result import Result
-from kraftfast.cli.bench_results import check_options
+from kraftfast.bench.results.plan import of_table, read
+from kraftfast.bench.results.result import Result
+from kraftfast.cli.bench.bench_results import check_options
 from tests.bench.results import line, repeated, result
 from tests.cli.kit import ROOT
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import floor, peers, plan
-from kraftfast.bench.result import Result, Run, load
+from kraftfast.bench import floor, peers
+from kraftfast.bench.results import plan
+from kraftfast.bench.results.result import Result, Run, load
 from kraftfast.errors import InputError, KraftfastError, TimedOut, VerificationFailed
 from tests.cli.kit import ROOT
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.inputs import InputRows
-from kraftfast.bench.producer_process import NUMBER_BITS, TogetherChecker
+from kraftfast.bench.loads.inputs import InputRows
+from kraftfast.bench.loads.producer_process import NUMBER_BITS, TogetherChecker
 
 SIZE = 20
 

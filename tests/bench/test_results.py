@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-import kraftfast.bench.result
-from kraftfast.bench import plan
-from kraftfast.bench.compare import compare, differences, holdings, interval, missing, verdict
-from kraftfast.bench.machine_facts import facts
-from kraftfast.bench.result import (
+import kraftfast.bench.results.result
+from kraftfast.bench.results import plan
+from kraftfast.bench.results.compare import (
+    compare,
+    differences,
+    holdings,
+    interval,
+    missing,
+    verdict,
+)
+from kraftfast.bench.results.machine_facts import facts
+from kraftfast.bench.results.result import (
     Result,
     Run,
     collected,
@@ -82,7 +89,7 @@ def test_what_is_no_result_is_named(text: str, told: str, tmp_path: Path) -> Non
 
 
 def test_the_examples_of_docstrings() -> None:
-    assert doctest.testmod(kraftfast.bench.result) == (0, 1), "failed, attempted"
+    assert doctest.testmod(kraftfast.bench.results.result) == (0, 1), "failed, attempted"
     assert doctest.testmod(plan) == (0, 2), "failed, attempted"
 
 
@@ -284,7 +291,7 @@ def test_a_rare_key_is_shown_where_it_is_there() -> None:
 def test_two_runs_of_a_second_have_a_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kraftfast.bench.result.time.strftime", lambda *_: "now")
+    monkeypatch.setattr("kraftfast.bench.results.result.time.strftime", lambda *_: "now")
     first, second = new_path(tmp_path / "new", "a"), new_path(tmp_path / "new", "a")
     assert (first.name, second.name) == ("now-a.json", "now-a-2.json") and first.exists()
     with pytest.raises(StorageError, match="cannot write"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast import errors
-from kraftfast.bench.samples import Sampler, check_target
+from kraftfast.bench.profiling.samples import Sampler, check_target
 from kraftfast.link.stats import Stats, bucket_tops
 
 

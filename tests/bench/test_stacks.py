@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from kraftfast.bench import flame, stacks
+from kraftfast.bench.profiling import flame, stacks
 from kraftfast.errors import InputError
 
 SCHEMA = json.loads((Path(__file__).parent / "data" / "speedscope.schema.json").read_text())

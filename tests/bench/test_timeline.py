@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.event_collector import LAYOUT, Recorded, Recording
-from kraftfast.bench.slow import slow_commits
-from kraftfast.bench.timeline import Timeline, TimelineSlice, timeline
-from kraftfast.bench.trace_file import lanes
+from kraftfast.bench.profiling.event_collector import LAYOUT, Recorded, Recording
+from kraftfast.bench.profiling.slow import slow_commits
+from kraftfast.bench.profiling.timeline import Timeline, TimelineSlice, timeline
+from kraftfast.bench.profiling.trace_file import lanes
 from kraftfast.link.timed_events import KINDS
 
 Event = tuple[str, int, int, int, int]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import trace_file
+from kraftfast.bench.profiling import trace_file
 from kraftfast.errors import HostUnsupported, InputError
 from tests.bench.test_timeline import whole
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftfast.bench import same_logs
-from kraftfast.bench.inputs import InputRows
+from kraftfast.bench.loads.inputs import InputRows
 from kraftfast.log.reading.reader import LogReader
 from tests.log.kit import KIB, Home, append, batch
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kraftfast.bench import inputs
-from kraftfast.bench.load import LoadSettling
+from kraftfast.bench.loads import inputs
+from kraftfast.bench.loads.load import LoadSettling
 from kraftfast.cli import reach
 from kraftfast.cli.append import append
 from kraftfast.client.producer.latency import Latencies

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.inputs import Chunk
-from kraftfast.bench.load import SPANS_MAX, LoadSettling, Spans, append_all
+from kraftfast.bench.loads.inputs import Chunk
+from kraftfast.bench.loads.load import SPANS_MAX, LoadSettling, Spans, append_all
 from kraftfast.cli import append
 from kraftfast.cli.append import LAST_WAIT_S, letting_go, telling_committed
 from kraftfast.cli.root import Terminated

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import checkouts
 from kraftfast.bench.fdatasync_cost import Cell, verdict
-from kraftfast.bench.machine_facts import facts
-from kraftfast.bench.result import Result, Run
-from kraftfast.cli import bench_results, root
+from kraftfast.bench.results import checkouts
+from kraftfast.bench.results.machine_facts import facts
+from kraftfast.bench.results.result import Result, Run
+from kraftfast.cli import root
+from kraftfast.cli.bench import bench_results
 from kraftfast.errors import DiskFull
 from tests.cli.kit import ROOT, environment, fails, loaded, run
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench import peers, plan
-from kraftfast.bench.result import load
-from kraftfast.cli.bench_results import check_options
+from kraftfast.bench import peers
+from kraftfast.bench.results import plan
+from kraftfast.bench.results.result import load
+from kraftfast.cli.bench.bench_results import check_options
 from tests.bench.test_peers import LINE, gone
 from tests.cli.kit import environment, fails, run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.cli import bench_report
+from kraftfast.cli.bench import bench_report
 from tests.bench.results import repeated, result
 from tests.cli.logs import Done
 

@@ -13,8 +13,8 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 import kraftfast
-from kraftfast.bench import failover
-from kraftfast.bench.inputs import RECORD_BYTES_MAX
+from kraftfast.bench.loads import failover
+from kraftfast.bench.loads.inputs import RECORD_BYTES_MAX
 from kraftfast.errors import HostUnsupported
 from tests.cli.kit import fails, run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.bench import same_logs
-from kraftfast.bench.report import ORDER
+from kraftfast.bench.results.report import ORDER
 from tests.cli.kit import fails, run
 
 pytestmark = pytest.mark.processes

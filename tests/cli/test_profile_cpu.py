@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.bench import spy
+from kraftfast.bench.profiling import spy
 from kraftfast.errors import HostUnsupported
 from tests.cli.kit import fails, run
 from tests.cli.logs import Done

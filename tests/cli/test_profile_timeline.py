@@ -87,7 +87,7 @@ def test_a_quorum_that_runs_is_recorded(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_callbacks_are_noted(tmp_path: Path) -> None:
     with library.LocalQuorum(tmp_path / "q", voters=1) as quorum, quorum.producer() as producer:
-        from kraftfast.bench.event_collector import Collector
+        from kraftfast.bench.profiling.event_collector import Collector
 
         called: list[Any] = []
         producer.on_commit(called.append)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench.inputs import Chunk
-from kraftfast.bench.load import LoadSettling, append_all
+from kraftfast.bench.loads.inputs import Chunk
+from kraftfast.bench.loads.load import LoadSettling, append_all
 from kraftfast.cli.append import telling_committed
 from kraftfast.client.producer.latency import Latencies
 from kraftfast.errors import DiskFull, ErrorCode, OffsetOutOfRange, RecordTooLarge

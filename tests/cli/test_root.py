@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from kraftfast import errors
-from kraftfast.cli import profile, root
+from kraftfast.cli import root
+from kraftfast.cli.profile import group as profile
 from kraftfast.cli.quorum import group as quorum
 from kraftfast.cli.storage import group as storage
 from tests.cli.kit import TIMEOUT_S, command, environment, fails, run

@@ -27,9 +27,9 @@ from kraftfast.log.small_files.directory import (
     ReplicaDirectory,
     format_directory,
 )
-from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.rings.ring_producers import RingProducer, RingProducers
+from kraftfast.node.threads.flusher import Flusher
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from kraftfast.bench.spy import find as find_spy
+from kraftfast.bench.profiling.spy import find as find_spy
 from kraftfast.cli.root import COMMANDS, cli
 from kraftfast.errors import HostUnsupported
 from kraftfast.spark.sessions.local_session import why_not

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench.result import Result, Run
+from kraftfast.bench.results.result import Result, Run
 from tests.bench.test_peers import LINE
 from tests.cli.kit import ROOT, loaded
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.bench.event_collector import LAYOUT, NAMES
+from kraftfast.bench.profiling.event_collector import LAYOUT, NAMES
 from kraftfast.errors import PeerGone
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.link.timed_events import FILE_BYTES, HEAD_BYTES, KINDS, Events, EventsView

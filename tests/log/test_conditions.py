@@ -21,7 +21,7 @@ from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.snapshots.log_start import delete_before
-from kraftfast.node.flusher import Flusher
+from kraftfast.node.threads.flusher import Flusher
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.sim.machines.paged_file import append_batch, copy_reference
 from kraftfast.sim.machines.sim_disk import SimDisk

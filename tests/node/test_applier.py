@@ -16,9 +16,9 @@ import pytest
 from kraftfast.errors import CorruptLog, FlushFailed, StorageError
 from kraftfast.log.disk import storage_error
 from kraftfast.log.reading import held_segment
-from kraftfast.node.applier import Applier, embed
 from kraftfast.node.local_host import LocalHost
 from kraftfast.node.state_machine import StateMachine
+from kraftfast.node.threads.applier import Applier, embed
 from tests.log.kit import Home, fill
 from tests.node.inside import Inside
 

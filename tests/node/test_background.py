@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.errors import FlushFailed
 from kraftfast.link.kernel import THREADS
-from kraftfast.node.background import Background
+from kraftfast.node.threads.background import Background
 
 
 def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:

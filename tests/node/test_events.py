@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.bench.event_collector import _Source
+from kraftfast.bench.profiling.event_collector import _Source
 from kraftfast.client.event_reader import EventReader
 from kraftfast.errors import InconsistentClusterId, PeerGone
 from tests.node.inside import Inside

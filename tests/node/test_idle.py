@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
+from kraftfast.node.threads.flusher import Flusher
 
 SPINS = 300
 

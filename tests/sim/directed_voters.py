@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
-from kraftfast.sim.clients.operator import Order
+from kraftfast.sim.operators.operator import Order
 from tests.sim.kit import Quorum
 from tests.sim.steps import (
     BESIDE,

@@ -11,11 +11,11 @@ from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at
-from kraftfast.sim.clients.recover_command import look
 from kraftfast.sim.clients.sum_machine import SimStateMachine
 from kraftfast.sim.faults import trim_command
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.machines.sim_host import SimFlusher
+from kraftfast.sim.operators.recover_command import look
 from kraftfast.sim.oracles.end_of_run import check_disks, check_log
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.oracles.shadow import BatchId, Shadow

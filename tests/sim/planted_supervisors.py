@@ -8,10 +8,10 @@ from kraftfast.client.admin.admin import Admin
 from kraftfast.core.messages import AddRaftVoterRequest, UpdateFeaturesRequest
 from kraftfast.errors import TimedOut
 from kraftfast.node.processes.supervisor import Supervisor, Worker
-from kraftfast.sim.clients import operating, replace_command
-from kraftfast.sim.clients.supervising import SimQuorum, Supervising
 from kraftfast.sim.machines.machine import endpoints_of
 from kraftfast.sim.machines.workers import WatchedLoop
+from kraftfast.sim.operators import operating, replace_command
+from kraftfast.sim.operators.supervising import SimQuorum, Supervising
 from kraftfast.types import ReplicaKey
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant, with_voter_records

@@ -17,7 +17,7 @@ from kraftfast.core.messages import (
     VoteResponse,
 )
 from kraftfast.errors import ErrorCode
-from kraftfast.sim.clients.operator import Order
+from kraftfast.sim.operators.operator import Order
 from kraftfast.sim.oracles.vote_oracle import log_end
 from kraftfast.types import ElectionState, KRaftVersion, KRaftVoters, Voter
 from tests.sim.planting import Scene, plant, with_voter_records

@@ -6,8 +6,8 @@ from typing import Any
 
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
-from kraftfast.sim.clients.operator import Order
 from kraftfast.sim.machines.process import Process
+from kraftfast.sim.operators.operator import Order
 from tests.sim.kit import Quorum
 
 NEVER_ENDS = 10_000_000

@@ -12,12 +12,12 @@ from kraftfast.core.messages import UpdateFeaturesRequest
 from kraftfast.errors import Closed, ErrorCode, KraftfastError
 from kraftfast.node.replica_status import status
 from kraftfast.sim.chance import Chance
-from kraftfast.sim.clients import operating
-from kraftfast.sim.clients.making_more import MakingMore
-from kraftfast.sim.clients.operating import OperatorByAdmin
-from kraftfast.sim.clients.supervising_more import SupervisingMore
 from kraftfast.sim.machines.quorum_disk import MadeDisk
 from kraftfast.sim.machines.sim_host import MEMORY_BYTES
+from kraftfast.sim.operators import operating
+from kraftfast.sim.operators.making_more import MakingMore
+from kraftfast.sim.operators.operating import OperatorByAdmin
+from kraftfast.sim.operators.supervising_more import SupervisingMore
 from kraftfast.sim.settings import OPERATED_FROM, Delays, WorldSettings
 from kraftfast.sim.swarm import THINNED, THINNED_FROM
 from kraftfast.sim.world import run_seed

@@ -17,9 +17,9 @@ from kraftfast.log.small_files import quorum_state
 from kraftfast.node.tcp.partition_leader import PartitionLeader
 from kraftfast.sim.clients.kafka_consumer import KafkaConsumer
 from kraftfast.sim.clients.named import NamedProducer
-from kraftfast.sim.clients.operator import Order
 from kraftfast.sim.faults.rotting import KINDS, LOSABLE, files_in
 from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.operators.operator import Order
 from kraftfast.sim.oracles.producer_oracle import check_epochs
 from kraftfast.sim.require import Violation
 from kraftfast.types import NO_OFFSET

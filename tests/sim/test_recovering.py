@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.sim.clients.recover_command import look, recover
 from kraftfast.sim.machines.machine import Machine
 from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.operators.recover_command import look, recover
 from kraftfast.sim.oracles import history
 from tests.sim.kit import NothingIsLeft, Quorum
 from tests.sim.steps import begun, dynamic

@@ -13,9 +13,9 @@ from kraftfast.errors import NotFormatted
 from kraftfast.node.processes.supervisor import PAUSE_S_MAX, Supervisor, Worker
 from kraftfast.node.storage import local_layout
 from kraftfast.sim import WorldSettings, run_seed
-from kraftfast.sim.clients import replace_command
-from kraftfast.sim.clients.supervising import Supervising
 from kraftfast.sim.machines.workers import WorkerProcess
+from kraftfast.sim.operators import replace_command
+from kraftfast.sim.operators.supervising import Supervising
 from kraftfast.sim.require import Violation
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun

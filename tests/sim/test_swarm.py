@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftfast.sim.clients import supervising
+from kraftfast.sim.operators import supervising
 from kraftfast.sim.settings import WorldSettings
 from kraftfast.sim.swarm import (
     AT_A_TIME,

@@ -8,9 +8,9 @@ import pytest
 
 from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.sim.clients.recover_command import look
 from kraftfast.sim.faults.trim_command import check_trimmed, trim
 from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.operators.recover_command import look
 from kraftfast.sim.settings import OPERATED_FROM, WorldSettings
 from tests.sim.kit import PATH, Home, NothingIsLeft, Quorum
 from tests.sim.steps import BESIDE, begun

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kraftfast import errors
-from kraftfast.bench.plan import of_table
-from kraftfast.bench.result import Result, Run
+from kraftfast.bench.results.plan import of_table
+from kraftfast.bench.results.result import Result, Run
 from kraftfast.cli import sweeping
-from kraftfast.cli.bench_results import keep
+from kraftfast.cli.bench.bench_results import keep
 from kraftfast.spark.jobs.sweeps import read_rows, sweep
 
 

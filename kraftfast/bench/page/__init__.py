@@ -26,7 +26,7 @@ from kraftfast.bench.page import (
 from kraftfast.bench.page.html import Drawn
 from kraftfast.bench.page.parts import PageEntry, Picture, Section, entries
 from kraftfast.bench.page.result_lines import Histograms
-from kraftfast.bench.result import Result
+from kraftfast.bench.results.result import Result
 
 PICTURES_MAX = 120
 """More would make the page unreadable; it says what it leaves out."""

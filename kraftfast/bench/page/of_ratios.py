@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kraftfast.bench.compare import Comparison, compare, holdings, interval, missing
 from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, row_names, rows_height
 from kraftfast.bench.page.drawing import Colours
 from kraftfast.bench.page.of_results import NAMES
 from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
 from kraftfast.bench.page.texts import figure, plain
+from kraftfast.bench.results.compare import Comparison, compare, holdings, interval, missing
 
 FLOOR = "floor"
 CLOSED = ("throughput", "latency", "sustained", "matrix")

@@ -7,13 +7,13 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
-from kraftfast.bench.compare import differences
 from kraftfast.bench.page.axes import ROWS_MAX, axes_of, chunks, row_names, rows_height, scale
 from kraftfast.bench.page.drawing import Colours
 from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
 from kraftfast.bench.page.result_lines import number
 from kraftfast.bench.page.texts import figure, spread
-from kraftfast.bench.result import runs_of, shown_keys
+from kraftfast.bench.results.compare import differences
+from kraftfast.bench.results.result import runs_of, shown_keys
 
 DIFFERENCES_MAX = 40
 NAMES = {

@@ -11,7 +11,7 @@ from kraftfast.bench.page.drawing import Colours
 from kraftfast.bench.page.parts import PageEntry, Picture, Section, Table
 from kraftfast.bench.page.result_lines import dicts, number
 from kraftfast.bench.page.texts import duration, figure
-from kraftfast.bench.report import MEANINGS
+from kraftfast.bench.results.report import MEANINGS
 
 OUTER = ("queue", "append", "commit", "callback")
 """One after the other, from the append to the callback."""

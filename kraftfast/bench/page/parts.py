@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kraftfast.bench.page.result_lines import dicts, numbers
-from kraftfast.bench.plan import Measure, combinations
-from kraftfast.bench.result import TIMES, Held, Result, held_in, mostly
+from kraftfast.bench.results.plan import Measure, combinations
+from kraftfast.bench.results.result import TIMES, Held, Result, held_in, mostly
 from kraftfast.errors import InputError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

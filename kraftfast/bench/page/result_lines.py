@@ -88,7 +88,7 @@ class Histograms:
         return found
 
     def _read(self, where: str, text: Any) -> HdrHistogram | None:
-        from kraftfast.bench.histograms import decode
+        from kraftfast.bench.profiling.histograms import decode
 
         if self._missing:
             return None

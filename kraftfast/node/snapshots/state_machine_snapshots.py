@@ -21,10 +21,10 @@ from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
-    from kraftfast.node.applier import Applier
     from kraftfast.node.node import Node
     from kraftfast.node.snapshots.replica_snapshots import Controls
     from kraftfast.node.state_machine import StateMachine
+    from kraftfast.node.threads.applier import Applier
     from kraftfast.record.batch import BatchView
     from kraftfast.types import Tags
 

@@ -26,13 +26,13 @@ from kraftfast.errors import (
     UnsupportedVersion,
     WouldBlock,
 )
-from kraftfast.sim.clients import refused_requests
 from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
 from kraftfast.sim.clients.local_clients import LocalClient, LocalProducer
 from kraftfast.sim.clients.program import SimWaiter
 from kraftfast.sim.clients.remote_clients import CALL_S, LIVES_APPENDS, RemoteProducer
 from kraftfast.sim.machines.event_loop import SimEventLoop, waits_beside_loop
 from kraftfast.sim.require import expect
+from kraftfast.sim.strangers import refused_requests
 from kraftfast.types import METADATA_TOPIC
 
 OPEN_MAX = 20

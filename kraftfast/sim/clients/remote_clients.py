@@ -374,13 +374,13 @@ def programs(world: World) -> list[RemoteClient]:
     kinds += [lambda id: watched_consumers.LocalReading(world, id)] * settings.local_consumers
     kinds += [lambda id: watched_consumers.LocalWatcher(world, id)] * settings.local_watchers
     if settings.strangers:
-        from kraftfast.sim.clients.bold_strangers import BoldStranger
-        from kraftfast.sim.clients.strangers import Stranger
+        from kraftfast.sim.strangers.bold_strangers import BoldStranger
+        from kraftfast.sim.strangers.strangers import Stranger
 
         stranger = BoldStranger if world.seed >= OPERATED_FROM else Stranger
         kinds += [lambda id: stranger(world, id)] * settings.strangers
     if settings.local_strangers:
-        from kraftfast.sim.clients.local_strangers import LocalStranger
+        from kraftfast.sim.strangers.local_strangers import LocalStranger
 
         kinds += [lambda id: LocalStranger(world, id)] * settings.local_strangers
     if settings.async_producers:

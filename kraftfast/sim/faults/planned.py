@@ -17,8 +17,8 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.small_files.marks import PHANTOM_TAIL
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
-from kraftfast.sim.clients.operator import TIMEOUT_MS
 from kraftfast.sim.faults.rotting import CRC_AT
+from kraftfast.sim.operators.operator import TIMEOUT_MS
 from kraftfast.sim.oracles.early_oracle import IN_FLIGHT_US
 from kraftfast.types import Voter
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import DirectoryInUse, KraftfastError
 from kraftfast.log.reading.at_rest import looked_at, trim_log
 from kraftfast.log.small_files.directory import ReplicaDirectory
-from kraftfast.sim.clients.recover_command import DiskOfCommand, look
 from kraftfast.sim.machines.sim_disk import Crash
+from kraftfast.sim.operators.recover_command import DiskOfCommand, look
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import KraftfastError
 from kraftfast.link.resolver import Resolver
-from kraftfast.node.applier import embed
-from kraftfast.node.background import Background
 from kraftfast.node.event_log import KINDS, Entry
-from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
+from kraftfast.node.threads.applier import embed
+from kraftfast.node.threads.background import Background
+from kraftfast.node.threads.flusher import Flusher
 from kraftfast.sim.machines.files import Poller, SimSignals
 from kraftfast.sim.machines.local import SimDoorbell, SimLocal
 from kraftfast.sim.machines.paged_file import SimSegmentFile, SteppedFlush

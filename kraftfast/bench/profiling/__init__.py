@@ -1,0 +1,1 @@
+"""Where the time of a benchmark went: events, sampled stacks, pictures and traces of them."""

@@ -1,0 +1,1 @@
+"""Results of benchmarks: plans of what is measured, and how two results differ."""

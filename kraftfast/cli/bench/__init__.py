@@ -1,0 +1,1 @@
+"""``kraftfast bench``: a command a file, or a few that belong together."""

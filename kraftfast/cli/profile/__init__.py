@@ -1,0 +1,1 @@
+"""``kraftfast profile``: a command a file."""

@@ -1,0 +1,1 @@
+"""Programs that make, supervise and repair quorums, and operators who change the voters."""
