@@ -20,6 +20,7 @@ from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListene
 from kraftfast.node.node_config import NodeConfig
 from kraftfast.node.processes import tuning
 from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.supervisor_host import HOST, python_path
 from kraftfast.node.processes.tuning import Tuning, tuning_of
 from kraftfast.node.storage.local_layout import quorum_path
 
@@ -266,6 +267,20 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InvalidOption, match="cannot be quorum: the working directory is gone"):
         quorum_path("quorum")
     assert quorum_path("/quorum") == "/quorum"
+
+
+def test_nothing_is_imported_from_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process was started for `python -c`, whose path begins with ""."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr("sys.path", ["", "lib", "/there"])
+    package = os.path.dirname(os.path.dirname(kraftfast.__file__))
+    assert python_path() == f"{package}:/there"
+    assert python_path() in HOST.taken_over()
 
 
 @pytest.mark.parametrize("path", ["/quo\udcffrum", Path("/quo\udcffrum")])

@@ -163,7 +163,7 @@ class KernelSupervisorHost(KernelProgram):
         environment = {name: value for name, value in os.environ.items() if name != OF_ONE_TEST}
         limits = [each for each in dir(resource) if each.startswith("RLIMIT_")]
         return (
-            sys.executable, environment, os.getcwd(), python_path(), os.sched_getaffinity(0),
+            sys.executable, environment, _place(""), python_path(), os.sched_getaffinity(0),
             [resource.getrlimit(getattr(resource, each)) for each in limits],
         )  # fmt: skip
 
@@ -177,4 +177,12 @@ def python_path() -> str:
     What this program can import the child can too, a state machine in a script's folder say.
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(kraftfast.__file__)))
-    return os.pathsep.join([package, *(os.path.abspath(path) for path in sys.path)])
+    return os.pathsep.join([package, *filter(None, map(_place, sys.path))])
+
+
+def _place(path: str) -> str:
+    """Return an absolute path; "" for a relative one where the working directory was removed."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        return ""
