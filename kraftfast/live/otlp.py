@@ -99,7 +99,7 @@ class Pusher:
     """Pushes what ``look`` returns until it is closed. ``tell`` takes events."""
 
     # endpoint: where to, as it may be told. fails: whether the last push did, which is told once.
-    # _why: what the exporter said last of a failure. _closing: set once it is to end.
+    # _why: what the exporter said of a failure. _closing: set once it is to end.
 
     def __init__(
         self, look: Callable[[], list[Sample]], cluster_id: str, tell: Callable[..., None]
@@ -107,7 +107,7 @@ class Pusher:
         self.look, self.cluster_id, self.tell = look, cluster_id, tell
         self.endpoint = ""
         self.fails = False
-        self._why = _LastWords()
+        self._why = _Words()
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -152,14 +152,15 @@ class Pusher:
 
         try:
             found = metrics_data(self.look(), self.cluster_id)
-            self._why.text = ""
+            self._why.said = []
             well = exporter.export(found).name == "SUCCESS"
         except Exception as error:  # noqa: BLE001 - of the library; the next push may go well
-            well, self._why.text = False, self._why.plain(f"{type(error).__name__}: {error}")
+            well, self._why.said = False, [self._why.plain(f"{type(error).__name__}: {error}")]
         if well and self.fails:
             self.tell("otlp_restored", endpoint=self.endpoint)
         elif not well and not self.fails:
-            self.tell("otlp_failed", endpoint=self.endpoint, why=self._why.text or "it refused")
+            why = " ".join(self._why.said) or "it refused"
+            self.tell("otlp_failed", endpoint=self.endpoint, why=why)
         self.fails = not well
 
     def close(self) -> None:
@@ -167,19 +168,21 @@ class Pusher:
         self._closing.set()
 
 
-class _LastWords(logging.Handler):
+class _Words(logging.Handler):
     """Keeps messages of the library, without ``secrets``, which they may quote."""
 
-    # text: the last one. warnings: the first ones, of what the library ignores.
+    # said: the first one and the last one of a push: one says why, the other that it is given up.
+    # warnings: the first ones of all, of what the library ignores.
 
     def __init__(self) -> None:
         super().__init__()
-        self.text, self.warnings, self.secrets = "", list[str](), list[str]()
+        self.said, self.warnings, self.secrets = list[str](), list[str](), list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = self.plain(record.getMessage())
+        text = self.plain(record.getMessage())
+        self.said = [*self.said[:1], text]
         if len(self.warnings) < WARNINGS_MAX:
-            self.warnings.append(self.text)
+            self.warnings.append(text)
 
     def plain(self, text: str) -> str:
         """Return ``text`` without what must not be told."""

@@ -18,12 +18,16 @@ class OtlpSession(requests.Session):
     """Read a part of each answer, and raise HTTPError for a redirect.
 
     The exporter reads answers to their end, and takes a redirect, which it does not follow, for
-    success.
+    success. And take the certificate that this session was given, not one of ``REQUESTS_CA_BUNDLE``
+    or ``CURL_CA_BUNDLE``, which ``requests`` prefers.
     """
 
     def request(self, *arguments: Any, **more: Any) -> requests.Response:
         """Do as requests.Session, which takes the same."""
-        response = super().request(*arguments, **more | {"stream": True, "allow_redirects": False})
+        more |= {"stream": True, "allow_redirects": False}
+        if self.verify is not True:
+            more["verify"] = self.verify
+        response = super().request(*arguments, **more)
         answer = b""
         try:
             while len(answer) < ANSWER_BYTES_MAX:

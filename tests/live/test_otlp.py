@@ -10,7 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from requests.adapters import BaseAdapter
 
 from kraftfast.cli.serve import run as run_serve
 from kraftfast.cli.start import run as run_start
@@ -28,6 +29,7 @@ from kraftfast.live import otlp
 from kraftfast.live.families import families
 from kraftfast.live.metrics_process import MetricsProcess
 from kraftfast.live.otlp import Pusher, endpoint, interval_ms
+from kraftfast.live.otlp_session import OtlpSession
 from kraftfast.node.event_log import Entry, EventLog, line
 from kraftfast.quorum import LocalQuorum
 from tests.live.kit import SMALL, sample, wait_until
@@ -192,6 +194,41 @@ def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.Mon
     made.push(made._exporter())
     assert [each.event for each in told] == ["otlp_failed"]
     assert "127.0.0.1:1" in told[0].message
+
+
+def test_the_cause_of_what_is_given_up_is_told(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector that is away, or has no time for it, was told of by the last words alone."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
+    receiver.status = 429
+    told: list[Entry] = []
+    made = pusher(told)
+    made.push(made._exporter())
+    assert "Too Many Requests" in told[0].message and "due to timeout" in told[0].message
+    assert len(receiver.requests) == 2 and len(told) == 1
+
+
+def test_the_certificate_for_a_collector_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, of the environment, took its place."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/others.pem")
+    seen = []
+
+    class Adapter(BaseAdapter):
+        def send(self, *_args: Any, verify: bool | str = True, **_given: Any) -> NoReturn:
+            seen.append(verify)
+            raise ConnectionError
+
+        def close(self) -> None:
+            pass
+
+    for own in ("/own.pem", True):
+        session = OtlpSession()
+        session.mount("http://", Adapter())
+        session.verify = own
+        with pytest.raises(ConnectionError):
+            session.request("POST", "http://a")
+    assert seen == ["/own.pem", "/others.pem"]
 
 
 @pytest.mark.parametrize(
