@@ -34,6 +34,8 @@ INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 60_000, 100, 86_400_000
 NO_URL = (
     "{name} is no URL of http or https; in a user or password write @ / ? # [ ] as %40 and so on"
 )
+LAST_PUSH_S = 3.0
+"""At the end a collector that does not answer is left after this."""
 NEEDS_LISTENER = "it needs --metrics-listen"
 MISSING = "it needs OpenTelemetry's exporter: pip install 'kraftfast[otlp]'"
 
@@ -99,7 +101,8 @@ class Pusher:
     """Pushes what ``look`` returns until it is closed. ``tell`` takes events."""
 
     # endpoint: where to, as it may be told. fails: whether the last push did, which is told once.
-    # _why: what the exporter said of a failure. _closing: set once it is to end.
+    # _why: what the exporter said of a failure. _thread: None where nothing is pushed. _closing:
+    # set once it is to end.
 
     def __init__(
         self, look: Callable[[], list[Sample]], cluster_id: str, tell: Callable[..., None]
@@ -108,6 +111,7 @@ class Pusher:
         self.endpoint = ""
         self.fails = False
         self._why = _Words()
+        self._thread: threading.Thread | None = None
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -123,7 +127,9 @@ class Pusher:
             self.tell("otlp_off", why=self._why.plain(str(error)))
         else:
             run = (exporter, every_ms / 1000)
-            threading.Thread(target=self._run, args=run, name="kraftfast-otlp", daemon=True).start()
+            name = "kraftfast-otlp"
+            self._thread = threading.Thread(target=self._run, args=run, name=name, daemon=True)
+            self._thread.start()
             self.tell("otlp_begun", endpoint=self.endpoint, interval_ms=every_ms)
         for each in self._why.warnings:
             self.tell("otlp_warned", why=each)
@@ -145,6 +151,8 @@ class Pusher:
     def _run(self, exporter: Any, every_s: float) -> None:
         while not self._closing.wait(every_s):
             self.push(exporter)
+        if not self.fails:
+            self.push(exporter)  # what came since the last one
 
     def push(self, exporter: Any) -> None:
         """Push once; tell if that fails, or goes well again."""
@@ -164,8 +172,10 @@ class Pusher:
         self.fails = not well
 
     def close(self) -> None:
-        """Push no more."""
+        """Push once more, if the collector took what came last, and no more then."""
         self._closing.set()
+        if self._thread is not None:
+            self._thread.join(LAST_PUSH_S)
 
 
 class _Words(logging.Handler):

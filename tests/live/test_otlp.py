@@ -196,6 +196,21 @@ def test_one_that_is_away_is_told_of(receiver: Receiver, monkeypatch: pytest.Mon
     assert "127.0.0.1:1" in told[0].message
 
 
+def test_what_came_last_is_pushed_at_the_end(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector had no figures of a quorum that ran for less than an interval."""
+    monkeypatch.setenv(otlp.INTERVAL, "86400000")
+    made = started([])
+    made.close()
+    assert len(receiver.requests) == 1
+    receiver.status = 400
+    failing = started([])
+    failing.fails = True
+    failing.close()
+    assert len(receiver.requests) == 1, "a collector that is away holds nothing up"
+
+
 def test_the_cause_of_what_is_given_up_is_told(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,14 +352,11 @@ SECRET = "s3cret"
 
 
 def told_of(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> str:
-    """All that is told with these variables: of a start, and of a push if there is to be any."""
+    """All that is told with these variables: of a start, and of the push at the end."""
     for name, value in ({otlp.INTERVAL: "86400000"} | variables).items():
         monkeypatch.setenv(name, value)
     told: list[Entry] = []
-    made = started(told)
-    if "otlp_off" not in [each.event for each in told]:
-        made.push(made._exporter())
-    made.close()
+    started(told).close()
     return "\n".join(map(line, told))
 
 
