@@ -219,8 +219,8 @@ def test_every_row_is_read_back_whatever_the_directories_are_called(
 
 def test_a_conversion_stays_with_its_replica(tmp_path: Path) -> None:
     claim, target = conversion._claim, str(tmp_path / "parquet")
-    assert claim(target, {"path": "q"}, ["q/1"]) == ["q/1"]
-    assert claim(target, {"path": "q"}, ["q/2"]) == ["q/1"]
+    assert claim(target, {"path": "q"}, ["q/1"]) == (["q/1"], {})
+    assert claim(target, {"path": "q"}, ["q/2"]) == (["q/1"], {})
     with pytest.raises(errors.InputError, match="something else"):
         claim(target, {"path": "q"}, ["q/1", "q/2"])
     (tmp_path / "parquet" / conversion.MARK).write_text("[]")

@@ -14,6 +14,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ from kraftfast.spark.reading.arrow_batches import REPLICA, chosen
 from kraftfast.spark.reading.committed import Logs
 from kraftfast.spark.sessions.local_session import register
 from kraftfast.spark.spark_options import SparkLogOptions, local_path
+from kraftfast.spark.streaming.followed import Paths, Servers
+from kraftfast.spark.streaming.lineage import Offsets, lineages, marked, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kraftfast.spark.reading.remote_ranges import Range
 
 MARK = "_kraftfast.json"
+UNFINISHED_MARK = f"{MARK}.unfinished"
 END: Final = b"kraftfast.end"
 """What a file says of its piece: the byte behind it, or at a quorum's servers the offset."""
 UNFINISHED = re.compile(r"\..+\.parquet\.[0-9a-f]{32}")
@@ -66,7 +70,8 @@ def convert(
 
     ``options``: of the source ``kraftfast``; with ``source`` empty, ``bootstrap.servers`` among
     them. The same call again writes only what is missing, of a log that has grown too.
-    Raises InputError if the folder holds something else, and whatever reading raises.
+    Raises InputError if the folder holds something else, InconsistentClusterId, ForeignDirectory if
+    it is of a log that was made again, or of a replica that was, and whatever reading raises.
     """
     from pyspark.sql.datasource import InputPartition
 
@@ -80,7 +85,9 @@ def convert(
     fields, read = made.fields(), made.read_options
     target = os.path.abspath(local_path(target))
     replicas = sources_of(read)
-    kept = _claim(target, given | {"compression": compression}, replicas)
+    settings = given | {"compression": compression}
+    kept, held = _claim(target, settings, replicas)
+    _write_mark(target, settings, kept, compared(kept, held, read))
     if kept != replicas:
         read = replace(read, path=kept[0])
     reader = LogSourceReader(read, chosen(fields, list(fields)))
@@ -109,8 +116,9 @@ def sources_of(options: SparkLogOptions) -> list[str]:
         return [each.log.place.name for each in logs.bounded().values()]
 
 
-def _claim(target: str, settings: dict[str, str], replicas: list[str]) -> list[str]:
-    """Make the folder, or see that it is the same conversion's; the replicas that it is of.
+def _claim(target: str, settings: dict[str, str], replicas: list[str]) -> tuple[list[str], Offsets]:
+    """Make the folder, or see that it is the same conversion's; the replicas that it is of, and
+    what was read of them.
 
     Of a quorum's directory another replica may have most by now: its segments begin elsewhere, and
     records of both would stand in the folder.
@@ -126,16 +134,42 @@ def _claim(target: str, settings: dict[str, str], replicas: list[str]) -> list[s
                 raise InputError(f"{target} holds a conversion of something else")
             for name in filter(UNFINISHED.fullmatch, os.listdir(target)):
                 os.unlink(os.path.join(target, name))
-            return kept
-        if os.listdir(target):
+            return kept, held.get("read", {})
+        if set(os.listdir(target)) - {UNFINISHED_MARK}:
             raise InputError(f"{target} is not empty, and holds no conversion")
-        with open(mark, "w", encoding="utf-8") as file:
-            json.dump({"settings": settings, "replicas": replicas}, file)
-        return replicas
+        _write_mark(target, settings, replicas, {})
+        return replicas, {}
     except (ValueError, LookupError, TypeError):
         raise InputError(f"{mark} does not parse: remove {target} to begin again") from None
     except OSError as error:
         raise storage_error("cannot write to", target, error) from None
+
+
+def _write_mark(target: str, settings: dict[str, str], replicas: list[str], read: Offsets) -> None:
+    unfinished = os.path.join(target, UNFINISHED_MARK)
+    try:
+        with open(unfinished, "w", encoding="utf-8") as file:
+            json.dump({"settings": settings, "replicas": replicas, "read": read}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, os.path.join(target, MARK))
+    except OSError as error:
+        raise storage_error("cannot write to", target, error) from None
+
+
+def compared(kept: list[str], held: Offsets, read: SparkLogOptions) -> Offsets:
+    """Compare the logs with what a folder holds of them; return what they are by now.
+
+    The segments of a replica that was rebuilt begin elsewhere: its records would come again.
+    Raises InconsistentClusterId, ForeignDirectory.
+    """
+    path = kept[0] if len(kept) == 1 else read.path
+    read = replace(read, path=path, fail_on_data_loss=True)
+    with closing(Servers(read) if read.servers else Paths(read)) as followed:
+        begin = positions(held)
+        ends = followed.ends(begin)
+        followed.compare(begin, lineages(held), True)
+        return marked(ends, followed.lineages(ends))
 
 
 def end_of(path: str) -> int:

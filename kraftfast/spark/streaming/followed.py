@@ -65,6 +65,10 @@ class Servers:
         epochs = ((epoch, end - 1),) if epoch >= 0 else ()
         return {QUORUM: Lineage(*self.line.identity(), epochs)}
 
+    def close(self) -> None:
+        """Hang up."""
+        self.line.close()
+
 
 class Paths:
     """The logs of a path; of a quorum's directory whichever replica may be read."""
@@ -112,6 +116,10 @@ class Paths:
             epochs = epochs_before(each.log.extent(end), end) if each.end_offset >= end else ()
             found[name] = Lineage(*self._identity(name), epochs)
         return found
+
+    def close(self) -> None:
+        """Let go of the replicas."""
+        self.logs.close()
 
     def _told(self, name: str) -> str:
         return self.options.path if name == QUORUM else name

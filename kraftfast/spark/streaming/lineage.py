@@ -20,7 +20,7 @@ LOGS = "logs"
 """The key of an offset of Spark's beside those of logs; its value is JSON."""
 EPOCHS_MAX = 16
 NAMES_MAX = 3
-ANEW = "to read it, start the query with another checkpointLocation"
+ANEW = "to read it, begin with another checkpointLocation, or convert to another folder"
 
 Offsets = dict[str, Any]
 """As Spark keeps them: by log where its next record is, and :data:`LOGS`."""
@@ -43,13 +43,13 @@ class Lineage:
         """
         if self.cluster and cluster and self.cluster != cluster:
             raise InconsistentClusterId(
-                f"the checkpoint is of cluster {self.cluster}, and {name} is of cluster {cluster} "
-                f"by now: {ANEW}"
+                f"{name} was of cluster {self.cluster} when it was read, and is of cluster "
+                f"{cluster} by now: {ANEW}"
             )
         if self.directories and directories and not set(self.directories) & set(directories):
             raise ForeignDirectory(
-                f"none of the directories that {name} was read from is there by now: the log has "
-                f"been made again; {ANEW}"
+                f"none of the directories that {name} was read from is there by now: the log, or "
+                f"its replica, has been made again; {ANEW}"
             )
 
     def compare_epochs(self, name: str, end: int, extent: Extent) -> None:
