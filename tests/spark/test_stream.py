@@ -144,6 +144,18 @@ def test_data_that_is_gone(log: LogFiles) -> None:
     assert found.initialOffset() == {name: 40}
 
 
+def test_data_that_is_gone_before_several_snapshots(log: LogFiles) -> None:
+    """A trim that waits has a later one, and one that has not ended an earlier one."""
+    name = str(log.path)
+    for end, epoch in ((20, 1), (40, 1), (80, 2)):
+        log.snapshot(end, [(b"k", b"state %d" % end)], epoch)
+    os.unlink(log.log_path / f"{0:020d}.log")
+    found = reader(log.path, failOnDataLoss="false")
+    rows = read_all(found, found.partitions({name: 8}, {name: 120}))
+    assert (rows[0]["offset"], rows[0]["value"]) == (39, b"state 40")
+    assert [row["offset"] for row in rows[1:]] == list(range(40, 120)), "all that is there"
+
+
 def test_damage_in_a_stream(log: LogFiles) -> None:
     name = str(log.path)
     log.flip(13)

@@ -1,4 +1,4 @@
-"""The newest snapshot of a running quorum, fetched from its leader in slices as a replica does.
+"""The earliest snapshot of a running quorum, fetched from its leader in slices as a replica does.
 
 Source: KIP-630 (the snapshot id in the answer to Fetch, then FetchSnapshot).
 """
@@ -62,10 +62,11 @@ def _of_leader(options: SparkLogOptions, question: Question[T]) -> T:
             time.sleep(RETRY_S)
 
 
-def newest_snapshot(options: SparkLogOptions) -> OffsetAndEpoch | None:
-    """Return where the leader's newest snapshot ends; None if it has none that stands for a record.
+def earliest_snapshot(options: SparkLogOptions) -> OffsetAndEpoch | None:
+    """Return where the leader's earliest snapshot ends; None if none stands for a record.
 
-    It is named to a replica that has nothing yet, which is what we ask as. Raises NoQuorum.
+    The log behind it is whole, and it is named to a replica that has nothing yet, which is what we
+    ask as. Raises NoQuorum.
     """
 
     def ask(connection: Connection, leader: KnownLeader, deadline: float) -> OffsetAndEpoch | None:
@@ -85,7 +86,7 @@ def newest_snapshot(options: SparkLogOptions) -> OffsetAndEpoch | None:
 def fetched_snapshot(options: SparkLogOptions, snapshot_id: OffsetAndEpoch) -> Iterator[str]:
     """Yield the path of a copy, as long as the ``with`` block lasts.
 
-    Raises NoQuorum, OffsetOutOfRange if a newer one has taken its place, StorageError.
+    Raises NoQuorum, OffsetOutOfRange if a later one has taken its place, StorageError.
     """
     with tempfile.TemporaryDirectory(prefix="kraftfast-snapshot-") as folder:
         path = os.path.join(folder, snapshot_name(snapshot_id))

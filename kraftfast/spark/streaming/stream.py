@@ -29,7 +29,7 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark.reading import remote_ranges, splits
 from kraftfast.spark.reading.arrow_batches import CONTENTS, numbers
 from kraftfast.spark.reading.committed import QUORUM, OneLog
-from kraftfast.spark.reading.fetched import fetched_snapshot, newest_snapshot
+from kraftfast.spark.reading.fetched import earliest_snapshot, fetched_snapshot
 from kraftfast.spark.reading.split_reader import read_part
 from kraftfast.spark.reading.splits import Bounds, Damaged, Piece
 from kraftfast.spark.spark_options import SparkLogOptions
@@ -206,25 +206,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = max(start, seen.log_start_offset)
         check_start(self.options.servers, start, begin, self.options)
         parts: list[Any] = []
-        newest = newest_snapshot(self.options) if start < begin else None
-        if newest is not None and start < newest.offset <= stop:
-            parts.append(Snapshotted(self.options.servers, "", newest))
-            begin = max(begin, newest.offset)
+        earliest = earliest_snapshot(self.options) if start < begin else None
+        if earliest is not None and start < earliest.offset <= stop:
+            parts.append(Snapshotted(self.options.servers, "", earliest))
+            begin = max(begin, earliest.offset)
         size = seen.bytes_per_record if begin == start else None
         parts += remote_ranges.ranges(self.options, begin, stop, size)
         return [InputPartition(part) for part in parts]
 
     def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
-        """Return pieces of one log, and the snapshot before them where the log begins later."""
+        """Return pieces of one log, and the snapshot before them where the log begins later.
+
+        Of several the one at which the log begins: behind a later one fewer records are read.
+        """
         place = log.place
         first = splits.log_start(place)
         check_start(place.name, start, first, self.options)
         if start < first:
-            newer = [each for each in snapshot_ids(Disk(), place.log_path) if each.offset > start]
-            if newer and newer[-1].offset <= end:
-                path = snapshot_path(place.log_path, newer[-1])
-                yield Snapshotted(place.name, path, newer[-1])
-                first = newer[-1].offset
+            ids = snapshot_ids(Disk(), place.log_path)
+            earliest = next((each for each in ids if each.offset >= first), None)
+            if earliest is not None and earliest.offset <= end:
+                path = snapshot_path(place.log_path, earliest)
+                yield Snapshotted(place.name, path, earliest)
+                first = earliest.offset
         bounds = Bounds(max(start, first), end)
         for part in splits.pieces(place, bounds, self.options.split_bytes, end, log.extents):
             if isinstance(part, Damaged) and self.options.on_corrupt == "fail":
