@@ -38,8 +38,8 @@ from kraftfast.node.processes import supervisor_host as processes
 from kraftfast.node.processes.launching import SpareWorker, spare
 from kraftfast.node.processes.placement import share
 from kraftfast.node.processes.supervisor import Supervisor
-from kraftfast.node.processes.tuning import KernelSettings, tuning_of
 from kraftfast.node.processes.tuning import Tuning as Tuning
+from kraftfast.node.processes.tuning import TuningFields, tuning_of
 from kraftfast.node.processes.tuning import free_port as free_port
 from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.storage import storage_host as storage
@@ -104,7 +104,7 @@ class LocalQuorum(LocalQuorumBase):
         kraft_version: int = 1,
         timeout: float = 60.0,
         restart: bool = True,
-        **tuning: Unpack[KernelSettings],
+        **tuning: Unpack[TuningFields],
     ) -> None:
         refuse_while_loading()
         self.path = quorum_path(path, self._storage)

@@ -213,11 +213,11 @@ class Executor:
     # --- the role ---------------------------------------------------------------------------------
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
-        self.role_changed(effect)
         self.control = None
         if self.stalled is not None:  # what was not written by now is no longer wanted
             payload, self.stalled = self.stalled.payload, None
             payload.resume()
+        self.role_changed(effect)
 
     def _stop(self, _effect: fx.Stopped) -> None:
         self.stopped = True

@@ -31,7 +31,7 @@ from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFail
 from kraftfast.limits import EPOCH_MAX
 from kraftfast.node.node_config import NodeConfig, VoterConfig
 from kraftfast.node.processes.launching import spare
-from kraftfast.node.processes.tuning import KernelSettings
+from kraftfast.node.processes.tuning import TuningFields
 from kraftfast.node.state_machine import StateMachine
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.batch import BatchView, batches
@@ -46,7 +46,7 @@ M = TypeVar("M", bound=StateMachine)
 
 __all__ = ["QuorumUnderTest", "batch", "simulated"]
 
-SMALL: KernelSettings = {
+SMALL: TuningFields = {
     "segment_bytes": 8 << 20,
     "stride_bytes": 1 << 20,
     "prepare_bytes": 1 << 18,
@@ -78,12 +78,12 @@ class QuorumUnderTest(LocalQuorum):
         *,
         durability: str | None = None,
         timeout: float = 60.0,
-        **settings: Unpack[KernelSettings],
+        **settings: Unpack[TuningFields],
     ) -> None:
         self._cut: set[int] = set()
         self.is_verified = False
         self._links: Links | None = None
-        small: KernelSettings = {**SMALL, **settings}
+        small: TuningFields = {**SMALL, **settings}
         if small.get("transport") == "socket":  # on this host alone, for the time of a test
             small = {"expose_without_authentication": True, **small}
         try:

@@ -201,6 +201,25 @@ def test_what_may_be_in_a_log_stays_in_doubt_where_a_producer_ends_at_a_refusal(
     assert failures(quorum) == [UnknownOutcome, ProducerFenced] and len(quorum.asked) == 1
 
 
+def test_a_producer_that_ends_at_a_refusal_goes_on_where_it_was_forgotten(quorum: Quorum) -> None:
+    """Nothing was refused for good: all goes again under another id, in its order."""
+    quorum.identities.ends_at_refusal = True
+    quorum.grants.append((8, 0, -1))
+    leader = quorum.lead()
+    send(leader, b"a", b"b", b"c")
+    says(leader)
+    leader.acknowledge(1)
+    leader.refuse(1, 1, ErrorCode.UNKNOWN_PRODUCER_ID)
+    leader.refuse(2, 2, OUT_OF_ORDER)
+    leader.sender.poll()
+    quorum.lose()
+    again = quorum.lead()
+    assert [values for *_, values in says(again)] == [[b"b"], [b"c"]]
+    again.acknowledge(2)
+    again.sender.poll()
+    assert failures(quorum) == [None, None, None]
+
+
 def test_what_nobody_looked_at_is_numbered_anew(quorum: Quorum) -> None:
     leader = quorum.lead()
     send(leader, b"a", b"b", b"c")

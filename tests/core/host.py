@@ -99,8 +99,7 @@ class Host(Executor):
         self.applied = -1
         self.disk.truncations = 0
         self.no_room = False
-        self.stalled = self.control = None
-        self.flush_wanted = self.stopped = False
+        self.forget()
         self.persisted_epoch = self.disk.quorum_state.epoch if self.disk.quorum_state else 0
         self.slices_held = 0
         self.replica = world.replica_class(
@@ -125,11 +124,17 @@ class Host(Executor):
         """The process dies; ``keep`` unflushed records survive, all of them if None."""
         self.replica = None
         self.flushing = None
-        self._events.clear()
-        self.lost = False
+        self.forget()
         if keep is not None:
             self.disk.lose_power(keep)
         self.world.forget(self.id)
+
+    def forget(self) -> None:
+        """Forget what an executor remembers, as its process ends with it."""
+        self._events.clear()
+        self.stalled = self.control = None
+        self.stalled_ms = self.persisted_epoch = 0
+        self.flush_wanted = self.stopped = self.lost = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy is made of: what this holds, and what the executor remembers."""

@@ -14,6 +14,7 @@ from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.elections.resigned import Resigned
 from kraftfast.errors import ErrorCode, InvalidOption
+from kraftfast.node.executor import Executor
 from kraftfast.types import (
     Endpoint,
     KRaftVersion,
@@ -222,7 +223,8 @@ class Lone(Host):
             if mark is not None:
                 self.world.marks.add(mark)
             stays_out(self, effect)
-        super()._carry_out(effects)
+            Executor._carry_out(self, [effect])
+        super()._carry_out([])  # all are carried out
         listening, self.world.listening = self.world.listening, None
         if listening is not None:
             listening.taken()

@@ -48,7 +48,7 @@ CUT_OFF: dict[str, Any] = {
     "append_every_ms": 8.0,
     "chaos_ms": 1_500,
 }
-"""WorldSettings in which leaders often go on without their quorum."""
+"""Settings in which leaders often go on without their quorum."""
 
 
 @pytest.mark.parametrize("name", CHECKED)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.node.processes.tuning import KernelSettings, Tuning
+from kraftfast.node.processes.tuning import Tuning, TuningFields
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -41,7 +41,7 @@ MISTAKES = {
 
 
 def test_settings_are_those_of_the_tuning() -> None:
-    assert KernelSettings.__annotations__.keys() == set(Tuning.__struct_fields__)
+    assert TuningFields.__annotations__.keys() == set(Tuning.__struct_fields__)
 
 
 @pytest.fixture(scope="module")

@@ -83,12 +83,12 @@ class Identities:
         identity = self.identity
         try:
             self.check()
-            if identity.spent and self.ends_at_refusal:
-                identity.fail_doubtful(outcomes)
-                identity.fence(ProducerFenced(BEHIND_A_REFUSAL))
-                self.check()
             if identity.id < 0 or identity.spent:
                 identity.fail_doubtful(outcomes)
+                failed = identity.spent and identity.missing_from < outcomes.resolved
+                if failed and self.ends_at_refusal:  # behind a gap alone all goes again
+                    identity.fence(ProducerFenced(BEHIND_A_REFUSAL))
+                    self.check()
                 backlog[:] = [entry for entry in backlog if entry[1] >= outcomes.resolved]
                 self._begin(sender, outcomes, deadline)
             if sender.window > limits.PRODUCER_BATCHES:

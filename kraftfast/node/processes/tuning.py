@@ -102,7 +102,7 @@ _chosen: deque[int] = deque(maxlen=256)
 """Ports given last: replicas of one quorum are started after all have theirs."""
 
 
-class KernelSettings(TypedDict, total=False):
+class TuningFields(TypedDict, total=False):
     """The fields of :class:`Tuning` as keywords, for type checkers."""
 
     flush: Literal["adaptive", "deferred", "parallel"]

@@ -258,7 +258,7 @@ class WatchedLoop(Loop):
 
 
 class SimOwnProcess:
-    """See :class:`kraftfast.node.ports.SimOwnProcess`."""
+    """See :class:`kraftfast.node.ports.OwnProcess`."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process

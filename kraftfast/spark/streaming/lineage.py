@@ -112,9 +112,10 @@ def check_names(noted: Collection[str], place: str, found: Collection[str], stri
     """
     mixed = (QUORUM in noted) != (QUORUM in found)
     if noted and found and not set(noted) & set(found) and (mixed or strict):
+        gone = "" if mixed else "; if what was read is gone, set failOnDataLoss to false"
         raise ForeignDirectory(
             f"the checkpoint is of {_said(noted)}, and {place} is {_said(found)}: give the path "
-            f"that was read; {ANEW}"
+            f"that was read; {ANEW}{gone}"
         )
 
 

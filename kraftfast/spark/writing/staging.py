@@ -245,7 +245,7 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> RowsAppended:
             _append_files(job, begun, producer, skipped, options.timeout)
             first, end = settle_all(producer, options.timeout)
         except KraftfastError as error:
-            if job.kind != "once":
+            if job.kind != "once" or not producer.outcomes.next_ticket:  # nothing was handed over
                 raise
             raise UnknownOutcome(
                 f"{committed_rows(producer)} or more of {begun.rows} rows are committed, and run "
