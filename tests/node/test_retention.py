@@ -208,6 +208,18 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
     assert node.events == []
 
 
+def test_old_records_that_are_stored_after_a_clock_jumped_are_kept(tmp_path: Path) -> None:
+    """Their files were taken for such of the future: those of last month went, acknowledged."""
+    now = [time.time_ns() // 1_000_000]
+    node, kept = retention(tmp_path, False, lambda: now[0], retention_ms=60_000)
+    for jump_ms in (0, 2 * STEADY_MS):
+        now[0] += jump_ms
+        for each in node.log.segments:
+            written(each.file.path, 1000 - jump_ms)
+        kept.tend(jump_ms)
+    assert node.events == []
+
+
 @pytest.mark.parametrize("makes", [False, True])
 def test_a_clock_that_is_wrong_at_a_start_deletes_nothing(tmp_path: Path, makes: bool) -> None:
     """All replicas of a host that jumped ahead, and were started again, deleted together."""

@@ -15,7 +15,8 @@ The age is that of the youngest record by its own time or by when its file was l
 later of both. By record times alone, as in Kafka, a producer that sends old records loses them at
 once. A time of the future, of a record or of a file, counts for nothing; what has no other time is
 no older than what comes behind it. A clock is believed once it was steady for an hour, after each
-start and each jump ahead, or for ``retention_ms``: what was there before is too old by then.
+start and each jump ahead, or for ``retention_ms``: what was there before is too old by then. What
+is written meanwhile has the time of the clock that is not believed yet: that is no future.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -106,29 +107,30 @@ class Retention:
 
     def _is_old(self, files: Iterable[tuple[str, int]]) -> bool:
         """Return whether the first file is older than ``ms_max``: see ``_youngest_ms``."""
-        known_ms = self._clock.unix_ms()
-        now_ms = self._wall_ms() if known_ms is None else known_ms
-        old = now_ms - self._youngest_ms(files, now_ms) > self.ms_max
+        known_ms, wall_ms = self._clock.unix_ms(), self._wall_ms()
+        now_ms = wall_ms if known_ms is None else known_ms
+        old = now_ms - self._youngest_ms(files, max(now_ms, wall_ms)) > self.ms_max
         if old and known_ms is None and not self._clock_told:
             self._clock_told = True
             self.node.tell("retention_waits", why=CLOCK.format(self._steady_ms / 1000))
         return old and known_ms is not None
 
-    def _youngest_ms(self, files: Iterable[tuple[str, int]], now_ms: int) -> int:
+    def _youngest_ms(self, files: Iterable[tuple[str, int]], latest_ms: int) -> int:
         """Return when the first file was last written, or the time of its youngest record.
 
-        ``files``: paths and record times, the oldest first.
+        ``files``: paths and record times, the oldest first. ``latest_ms``: what is later is of the
+        future.
         """
         disk, written, times = self.snapshots.disk, -1, -1
         for path, time_ms in files:
             with suppress(StorageError):
                 modified_ms = disk.modified_ms(path) if written < 0 else -1
-                written = modified_ms if 0 <= modified_ms <= now_ms else written
-            times = time_ms if times < 0 <= time_ms <= now_ms else times
+                written = modified_ms if 0 <= modified_ms <= latest_ms else written
+            times = time_ms if times < 0 <= time_ms <= latest_ms else times
             if written >= 0 and times >= 0:
                 break
         youngest = max(written, times)
-        return youngest if youngest >= 0 else now_ms  # what has no time is not old
+        return youngest if youngest >= 0 else latest_ms  # what has no time is not old
 
     # --- without a state machine ------------------------------------------------------------------
 
