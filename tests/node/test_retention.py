@@ -237,6 +237,21 @@ def test_a_clock_that_is_wrong_at_a_start_deletes_nothing(tmp_path: Path, makes:
     assert [type(each) for each in node.events][-1:] == [ev.RetentionDue], "it is believed then"
 
 
+def test_a_clock_is_watched_while_there_is_one_segment(tmp_path: Path) -> None:
+    """One that was wrong at the start and an hour later was believed, though right in between."""
+    now = [time.time_ns() // 1_000_000 + 10 * DAY_MS]
+    node, kept = retention(tmp_path, False, lambda: now[0], 0, retention_ms=7 * DAY_MS)
+    segments, node.log.segments = node.log.segments, node.log.segments[:1]
+    for each in segments:
+        written(each.file.path, 0)
+    for ran_ms, jump_ms in ((1000, -10 * DAY_MS), (STEADY_MS, 10 * DAY_MS)):
+        node.ran_ms = ran_ms
+        now[0] += jump_ms
+        kept.tend(ran_ms)
+        node.log.segments = segments
+    assert node.events == []
+
+
 def test_a_limit_of_size_waits_for_no_clock(tmp_path: Path) -> None:
     limits = {"retention_bytes": 150, "retention_ms": 7 * DAY_MS}
     node, kept = retention(tmp_path, False, ran_ms=0, **limits)

@@ -100,6 +100,8 @@ class Retention:
         if now_ms < self._next_ms and active is self._segment:
             return
         self._next_ms, self._segment = now_ms + LOOK_MS, active
+        if self.ms_max >= 0:
+            self._clock.unix_ms()  # it is watched while there is nothing to delete, too
         if self.trims:
             self._trim()
         else:
