@@ -237,6 +237,28 @@ def test_a_clock_that_is_wrong_at_a_start_deletes_nothing(tmp_path: Path, makes:
     assert [type(each) for each in node.events][-1:] == [ev.RetentionDue], "it is believed then"
 
 
+def test_that_nothing_goes_by_age_is_told_again_after_nothing_was_old(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False, ran_ms=0, retention_ms=7 * DAY_MS)
+    told = []
+    for look, days in enumerate((8, 8, 0, 8)):
+        written(node.log.segments[0].file.path, days * DAY_MS)
+        kept.tend(2000 * look)
+        told.append(len(node.lines))
+    assert node.events == [] and told == [1, 1, 1, 2]
+    assert "nothing is deleted by age: " in node.lines[0]
+
+
+def test_nothing_is_told_of_the_age_of_what_goes_by_size(tmp_path: Path) -> None:
+    """Or it would be told at each look, as what stands behind it is not old."""
+    limits = {"retention_bytes": 250, "retention_ms": 7 * DAY_MS}
+    node, kept = retention(tmp_path, False, ran_ms=0, **limits)
+    for each in node.log.segments[1:]:
+        written(each.file.path, 0)
+    for now_ms in (0, 2000):
+        kept.tend(now_ms)
+    assert ev.RetentionDue(OffsetAndEpoch(10, 0)) in node.events and node.lines == []
+
+
 def test_a_clock_is_watched_while_there_is_one_segment(tmp_path: Path) -> None:
     """One that was wrong at the start and an hour later was believed, though right in between."""
     now = [time.time_ns() // 1_000_000 + 10 * DAY_MS]
@@ -327,6 +349,7 @@ def test_a_state_that_a_leader_sent_is_not_trimmed(tmp_path: Path) -> None:
     for now_ms in (0, 2000):
         kept.tend(now_ms)
     assert node.events == [] and [each.split()[0] for each in node.lines] == ["retention_waits"]
+    assert "nothing is deleted: " in node.lines[0]
     node.log.nursery.error = DiskFull("no space left")
     kept.tend(4000)
     assert node.events == [] and "the disk is full" in node.lines[1]

@@ -51,12 +51,12 @@ LOOK_MS = 1000
 GROWN_SEGMENTS = 2
 """A log may be so much longer than asked for, or by half, for a replica that fetches."""
 HOLDS_STATE = (
-    "its newest snapshot, which ends at {}, holds the state of a state machine that this replica "
-    "runs without: give it that machine, or no retention limit"
+    "nothing is deleted: its newest snapshot, which ends at {}, holds the state of a state machine "
+    "that this replica runs without: give it that machine, or no retention limit"
 )
 CLOCK = (
-    "some of the log is too old by the clock of this host, which is believed once it was steady "
-    "for {:g} s from the start of this replica"
+    "nothing is deleted by age: some of the log is too old by the clock of this host, which is "
+    "believed once it was steady for {:g} s from the start of this replica"
 )
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
@@ -70,7 +70,8 @@ class Retention:
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
     # that were asked for. _wall_ms: the clock of the host. _clock: the same, as far as ages are
     # counted by it. _told: why nothing goes, once that was told; _clock_told: that nothing goes by
-    # age. _states: whether the newest snapshot holds a state, if that is known.
+    # age, while something is old. _states: whether the newest snapshot holds a state, if that is
+    # known.
 
     def __init__(
         self, snapshots: Snapshots, config: NodeConfig, cleans: bool, wall_ms: Callable[[], int]
@@ -112,10 +113,11 @@ class Retention:
         known_ms, wall_ms = self._clock.unix_ms(), self._wall_ms()
         now_ms = wall_ms if known_ms is None else known_ms
         old = now_ms - self._youngest_ms(files, max(now_ms, wall_ms)) > self.ms_max
-        if old and known_ms is None and not self._clock_told:
-            self._clock_told = True
+        waits = old and known_ms is None
+        if waits and not self._clock_told:
             self.node.tell("retention_waits", why=CLOCK.format(self._steady_ms / 1000))
-        return old and known_ms is not None
+        self._clock_told = waits
+        return old and not waits
 
     def _youngest_ms(self, files: Iterable[tuple[str, int]], latest_ms: int) -> int:
         """Return when the first file was last written, or the time of its youngest record.
@@ -183,8 +185,8 @@ class Retention:
         for place, (segment, following) in enumerate(itertools.pairwise(log.segments)):
             left -= segment.position
             large = 0 <= self.bytes_max <= left
-            old = self.ms_max >= 0 and self._is_old_segment(log.segments, place)
-            if following.base_offset > bound or not (large or old):
+            surplus = large or self.ms_max >= 0 and self._is_old_segment(log.segments, place)
+            if following.base_offset > bound or not surplus:
                 break
             end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
             found = end, segment.max_timestamp
@@ -201,7 +203,7 @@ class Retention:
                 if self._holds_state(newest):
                     return HOLDS_STATE.format(newest.offset)
             except (FileNotFoundError, StorageError) as error:
-                return f"its newest snapshot cannot be read: {error}"
+                return f"nothing is deleted: its newest snapshot cannot be read: {error}"
         return ""
 
     def _holds_state(self, snapshot_id: OffsetAndEpoch) -> bool:
