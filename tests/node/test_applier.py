@@ -167,7 +167,7 @@ def test_a_flush_that_fails_at_the_end_is_told(tmp_path: Path) -> None:
     def raise_from_within() -> None:
         raise FlushFailed("fsync of a snapshot failed")
 
-    applier._call = lambda method, *args: method(*args)  # type: ignore[method-assign]
+    applier.calls.run = lambda method, *args: method(*args)  # type: ignore
     applier.machine.begin_shutdown = begin_shutdown  # type: ignore[method-assign]
     applier.start()
     with pytest.raises(FlushFailed):

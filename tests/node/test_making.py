@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from kraftfast.core import events as ev
-from kraftfast.errors import Closed, DiskFull, InvalidOption, StorageError
+from kraftfast.errors import (
+    Closed,
+    CorruptLog,
+    DiskFull,
+    FlushFailed,
+    InvalidOption,
+    OffsetOutOfRange,
+    StorageError,
+)
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.node.local_host import LocalHost
+from kraftfast.node.threads.applier import Applier
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.state_machine_snapshots import Making
 from kraftfast.node.threads.held import Calls
@@ -137,7 +147,7 @@ def test_a_machine_may_close_its_reader(tmp_path: Path, read: int) -> None:
         writer.freeze()
     making, machine = Making(making_node(tmp_path, [])), Closes()
     with open_snapshot(Disk(), str(tmp_path), ID) as reader:
-        making.restore(machine, reader)
+        making.restore(SimpleNamespace(machine=machine, calls=Calls()), reader)  # type: ignore
         assert machine.taken == [b"a", b"b"][:read] and reader.position == reader.size
     with pytest.raises(Closed):
         list(reader.records())
@@ -184,3 +194,108 @@ def test_a_machine_that_freezes_its_snapshot_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="StateMachine.snapshot"):
         making.applied(applier, batch)
     assert not list(tmp_path.glob("*.checkpoint*"))
+
+
+OF_ANOTHER_LOG = [
+    FlushFailed("of another log"),
+    DiskFull("of another log"),
+    CorruptLog("of another log", "there", 0, 0),
+    OffsetOutOfRange("of another log", 0),
+]
+
+
+@pytest.mark.parametrize("raised", OF_ANOTHER_LOG)
+def test_what_a_machine_raises_as_it_writes_is_not_of_this_disk(
+    tmp_path: Path, raised: Exception
+) -> None:
+    """D9: its replica stayed down, or no snapshot was ever made, for a disk that is sound."""
+
+    class Raises(Whole):
+        def snapshot(self, writer: Any) -> None:
+            writer.append(b"a part")
+            raise raised
+
+    applier = SimpleNamespace(machine=Raises(), ending=False, calls=Calls())
+    batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    with pytest.raises(RuntimeError, match="the state machine raised .*of another log"):
+        Making(making_node(tmp_path, [True])).applied(applier, batch)
+    assert not list(tmp_path.glob("*.checkpoint*"))
+
+
+def test_what_a_writer_raises_in_a_machine_is_of_this_disk(tmp_path: Path) -> None:
+    """D9: a machine that lets it pass, as most do, hides no flush that failed."""
+
+    class Writes(Whole):
+        def snapshot(self, writer: Any) -> None:
+            def fails(_data: Any) -> None:
+                raise FlushFailed("of this disk")
+
+            writer._file.write = fails
+            writer.append(bytes(300_000))
+
+    applier = SimpleNamespace(machine=Writes(), ending=False, calls=Calls())
+    batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    with pytest.raises(FlushFailed, match="of this disk"):
+        Making(making_node(tmp_path, [True])).applied(applier, batch)
+
+
+@pytest.mark.parametrize("raised", OF_ANOTHER_LOG)
+def test_what_a_machine_raises_as_it_reads_is_not_of_this_disk(
+    tmp_path: Path, raised: Exception
+) -> None:
+    """D9: the replica stayed down for a disk that is sound."""
+
+    class Raises(Whole):
+        def restore(self, reader: Any) -> None:
+            raise raised
+
+    with pytest.raises(RuntimeError, match="the state machine raised .*of another log"):
+        restore(tmp_path, Raises())
+
+
+@pytest.mark.parametrize("raised", [CorruptLog("is damaged", "there", 0, 0), StorageError("EIO")])
+def test_what_a_reader_raises_in_a_machine_is_of_this_disk(
+    tmp_path: Path, raised: StorageError
+) -> None:
+    """D9: damage of a snapshot, and a disk that cannot be read."""
+
+    class Reads(Whole):
+        def restore(self, reader: Any) -> None:
+            def read_at(_position: int, _size: int) -> bytes:
+                if isinstance(raised, CorruptLog):
+                    return b""
+                raise raised
+
+            reader._file = SimpleNamespace(read_at=read_at, close=lambda: None)
+            reader._held, reader._at, reader._file_position = b"", 0, 0
+            list(reader.records())
+
+    with pytest.raises(type(raised), match="it is shorter than it was|EIO"):
+        restore(tmp_path, Reads())
+
+
+def test_a_file_that_a_machine_misses_is_not_the_snapshot(tmp_path: Path) -> None:
+    """It was taken for a snapshot that a newer one replaced: restored again, a thousand times."""
+    calls: list[int] = []
+
+    class Misses(Whole):
+        def restore(self, reader: Any) -> None:
+            calls.append(1)
+            raise FileNotFoundError("of its own")
+
+    made(tmp_path)
+    making = Making(making_node(tmp_path, []))
+    applier = Applier(Misses(), LocalHost(), str(tmp_path), pytest.fail, making)
+    with pytest.raises(FileNotFoundError, match="of its own"):
+        applier._restore()
+    assert len(calls) == 1
+
+
+def restore(path: Path, machine: Whole) -> None:
+    """Have a machine take a snapshot of one record over."""
+    with SnapshotWriter(Disk(), str(path), ID, last_contained_log_timestamp=0) as writer:
+        writer.append(b"a")
+        writer.freeze()
+    applier: Any = SimpleNamespace(machine=machine, calls=Calls())
+    with open_snapshot(Disk(), str(path), ID) as reader:
+        Making(making_node(path, [])).restore(applier, reader)

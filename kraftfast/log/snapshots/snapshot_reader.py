@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kraftfast import limits
-from kraftfast.errors import Closed, CorruptBatch, CorruptLog, UnsupportedVersion
+from kraftfast.errors import Closed, CorruptBatch, CorruptLog, StorageError, UnsupportedVersion
 from kraftfast.log import scan
 from kraftfast.log.snapshots.snapshot_files import id_of, snapshot_path
 from kraftfast.record import batch as record_batch
@@ -44,13 +44,14 @@ class SnapshotReader:
     footer: SnapshotFooter | None  # None until everything has been read
     position: int  # bytes read and checked
     end_offset: int  # inside the snapshot: after the last record read
+    failed: StorageError | None  # what it raised last
 
     def __init__(self, disk: Disk, path: str, snapshot_id: OffsetAndEpoch | None = None) -> None:
         self.path = path
         self.snapshot_id = id_of(path) if snapshot_id is None else snapshot_id
         self._file = disk.open_file(path)
         self.size = self._file.size
-        self.footer = None
+        self.footer = self.failed = None
         self.controls = ()
         self.position = self.end_offset = 0
         self._closed = self._lent = False
@@ -165,7 +166,11 @@ class SnapshotReader:
             self._held, self._at = held[at:] + self._read(), 0
 
     def _read(self) -> bytes:
-        piece: bytes = self._file.read_at(self._file_position, PIECE_BYTES)
+        try:
+            piece: bytes = self._file.read_at(self._file_position, PIECE_BYTES)
+        except StorageError as error:
+            self.failed = error
+            raise
         if not piece:
             raise self._corrupt("it is shorter than it was")
         self._file_position += len(piece)
@@ -193,7 +198,8 @@ class SnapshotReader:
     def _corrupt(self, reason: str, position: int = -1) -> CorruptLog:
         at = self.position if position < 0 else position
         text = f"{self.path} is damaged at byte {at}: {reason}"
-        return CorruptLog(text, self.path, at, self.end_offset)
+        self.failed = CorruptLog(text, self.path, at, self.end_offset)
+        return self.failed
 
 
 def open_snapshot(disk: Disk, log_path: str, snapshot_id: OffsetAndEpoch) -> SnapshotReader:

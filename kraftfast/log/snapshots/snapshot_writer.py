@@ -48,6 +48,7 @@ class SnapshotWriter:
     snapshot_id: OffsetAndEpoch  # exclusive end offset, and the epoch of the record before it
     end_offset: int  # inside the snapshot: of the next record
     finished: bool  # frozen or aborted: nothing more is taken
+    failed: StorageError | None  # what could not be written: nothing more is taken
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class SnapshotWriter:
         self.snapshot_id = snapshot_id
         self.end_offset = 0
         self.finished = False
-        self._failed: StorageError | None = None
+        self.failed = None
         self._lent = self._returned = False  # to a state machine, and by it
         self._disk, self._log_path = disk, log_path
         self._timestamp = timestamp if timestamp >= 0 else time.time_ns() // 1_000_000
@@ -174,8 +175,8 @@ class SnapshotWriter:
     def _check_open(self) -> None:
         if self.finished:
             raise Closed(f"snapshot {self.snapshot_id} was finished")
-        if self._failed is not None:
-            raise self._failed.with_traceback(None)  # which keeps all that failed before (I25)
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)  # which keeps all that failed before (I25)
 
     @contextmanager
     def _final(self) -> Iterator[None]:
@@ -184,7 +185,7 @@ class SnapshotWriter:
         try:
             yield
         except StorageError as error:
-            self._failed = error
+            self.failed = error
             raise
 
     def _control_batch(self, records: Sequence[ControlRecord]) -> bytes:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.node.node import Node
     from kraftfast.node.snapshots.replica_snapshots import Controls
-    from kraftfast.node.state_machine import StateMachine
     from kraftfast.node.threads.applier import Applier
     from kraftfast.record.batch import BatchView
     from kraftfast.types import Tags
@@ -90,11 +89,11 @@ class Making:
         self.not_before_s, self._retry_s = 0.0, RETRY_S_MIN
         self.took_ns = self.handed_over = 0
 
-    def restore(self, machine: StateMachine, reader: SnapshotReader) -> None:
+    def restore(self, applier: Applier, reader: SnapshotReader) -> None:
         """Restore the state of a snapshot; read all of it, so that damage is found."""
         assert not is_trim(reader.header), "such a snapshot was refused when it came"
         with reader.lent():
-            machine.restore(reader)
+            applier.calls.run(applier.machine.restore, reader, lent=reader)
         reader.check()
         self.bytes, self.last, self.last_s = 0, None, self._now_s()
 
@@ -138,7 +137,7 @@ class Making:
             ) as writer:
                 began_ns = self.node.host.monotonic_ns()
                 with writer.lent():
-                    applier.calls.make(applier.machine.snapshot, writer)
+                    applier.calls.run(applier.machine.snapshot, writer, lent=writer)
                 self.took_ns = self.node.host.monotonic_ns() - began_ns
                 writer.freeze(footer)
         except FlushFailed:

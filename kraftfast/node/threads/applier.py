@@ -149,19 +149,12 @@ class Applier:
                 self._restore()
                 while not self.ending:
                     self._turn(reader)
-            self._call(self.machine.begin_shutdown)
+            self.calls.run(self.machine.begin_shutdown)
         except (FlushFailed, CorruptLog) as error:  # of the replica: final, as any of them (D9)
             self.error = error
             self.fail(error)
         except BaseException as error:  # noqa: BLE001 - the machine's, or what a fresh start mends
             self.host.state_machine_failed(error)
-
-    def _call(self, method: Callable[..., object], *args: object) -> None:
-        """Call the machine; no error of its own is one of the replica's storage."""
-        try:
-            self.calls.make(method, *args)
-        except StorageError as error:
-            raise RuntimeError(f"the state machine raised {error!r}") from error
 
     def _reader(self) -> LogReader:
         return LogReader(self.log_path, disk=self.host.disk, waits=self.host.threads)
@@ -206,10 +199,11 @@ class Applier:
                 return False  # all of the log is there
             raise InvalidOption(f"the log begins at a snapshot, {NO_RESTORE}")
         try:
-            with open_snapshot(self.host.disk, self.log_path, newest) as snapshot:
-                self.calls.make(self.making.restore, self.machine, snapshot)
+            snapshot = open_snapshot(self.host.disk, self.log_path, newest)
         except FileNotFoundError:  # a newer one took its place
             return self._restore()
+        with snapshot:
+            self.making.restore(self, snapshot)
         self.applied, self.loaded = newest.offset, newest
         return True
 
@@ -219,7 +213,7 @@ class Applier:
             found = True
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
-                self._call(self.machine.apply, batch)
+                self.calls.run(self.machine.apply, batch)
             self.applied = batch.last_offset + 1
             if self.making is not None:
                 self.making.applied(self, batch)
@@ -235,7 +229,7 @@ class Applier:
 
     def _pass_on_changes(self) -> None:
         while (change := self._due_change()) is not None:
-            self._call(self.machine.leader_changed, *change)
+            self.calls.run(self.machine.leader_changed, *change)
 
     def _due_change(self) -> tuple[int, int] | None:
         with self._lock:

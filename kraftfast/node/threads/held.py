@@ -13,11 +13,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kraftfast import forks
+from kraftfast.errors import OffsetOutOfRange, StorageError
 from kraftfast.node.event_log import entry_now
 from kraftfast.node.processes.line import show_as_text
+
+if TYPE_CHECKING:
+    from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
+    from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 
 HELD_NS_MIN = 20_000_000
 """A shorter pause of the loop is not looked at."""
@@ -52,6 +57,23 @@ class Calls:
                 _end_child()
             self.ended_ns = self._monotonic_ns()
             self.inside = False
+
+    def run(
+        self,
+        method: Callable[..., object],
+        *args: object,
+        lent: SnapshotReader | SnapshotWriter | None = None,
+    ) -> None:
+        """Run a method that returns nothing; no error of its own is one of the replica's storage.
+
+        What ``lent`` itself has raised is. Raises RuntimeError for an error of its own.
+        """
+        try:
+            self.make(method, *args)
+        except (StorageError, OffsetOutOfRange) as error:
+            if lent is not None and error is lent.failed:
+                raise
+            raise RuntimeError(f"the state machine raised {error!r}") from error
 
     def between(self, since_ns: int, now_ns: int) -> int:
         """Return how many nanoseconds from ``since_ns`` to ``now_ns`` were in the last calls."""
