@@ -39,7 +39,8 @@ class StateMachine:
     The state is built again when a replica starts: from the newest snapshot, if this class defines
     ``snapshot`` and ``restore``, and from the log behind it. A class that defines neither needs the
     whole log, which is then never given up. A method that raises ends the replica: a state that
-    missed a record is worse than none.
+    missed a record is worse than none. So does one but ``query`` that returns a generator or an
+    awaitable, which nothing runs; a method that is one, by ``yield`` or ``async``, is refused.
 
     It shares the replica's process: a call that does not let go of the interpreter (one long call
     into C) stops the replica for as long, and a leader that is stopped for longer than the fetch
@@ -99,6 +100,9 @@ class StateMachine:
 
         What is raised here is printed.
         """
+
+
+METHODS = ("apply", "snapshot", "restore", "query", "leader_changed", "begin_shutdown")
 
 
 def makes_snapshots(machine: Any) -> bool:
@@ -176,6 +180,17 @@ def check_class(found: Any, text: str) -> None:
         raise InvalidOption(f"state machine {text!r} is not derived from kraftfast.StateMachine")
     import inspect  # a quorum without a state machine starts without it
 
+    for name in METHODS:
+        method = getattr(found, name)
+        if (
+            inspect.isgeneratorfunction(method)
+            or inspect.iscoroutinefunction(method)
+            or inspect.isasyncgenfunction(method)
+        ):
+            raise InvalidOption(
+                f"state machine {text!r}: {name}() must not use yield or async: "
+                "a replica calls it, and nothing in it would run"
+            )
     try:
         inspect.signature(found).bind()
     except TypeError as error:

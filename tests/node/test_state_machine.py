@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import InvalidOption, PeerGone
-from kraftfast.node.state_machine import StateMachine, makes_snapshots
+from kraftfast.node.threads.held import Calls
+from kraftfast.node.state_machine import METHODS, StateMachine, check_class, makes_snapshots
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import Inside
 
@@ -202,3 +204,56 @@ def test_a_machine_has_both_or_neither() -> None:
     assert makes_snapshots(Whole()) and not makes_snapshots(StateMachine())
     with pytest.raises(InvalidOption, match="only one of"):
         makes_snapshots(Half())
+
+
+def generator(*_args: Any) -> Any:
+    yield
+
+
+async def coroutine(*_args: Any) -> None:
+    pass
+
+
+async def both(*_args: Any) -> Any:
+    yield
+
+
+NOT_RUN = [generator, coroutine, both]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("method", NOT_RUN)
+def test_a_method_that_a_call_does_not_run_is_refused(name: str, method: Any) -> None:
+    """All records counted as applied to a state that stayed empty; so did its snapshots."""
+    for each in (method, functools.partial(method), staticmethod(functools.partial(method))):
+        machine = type("Machine", (Recorder,), {name: each})
+        with pytest.raises(InvalidOption, match=rf"{name}\(\) must not use yield or async"):
+            check_class(machine, "Machine")
+
+
+@pytest.mark.parametrize("method", NOT_RUN)
+def test_what_a_method_returns_and_nothing_runs_ends_the_replica(method: Any) -> None:
+    """A lambda, or one behind a decorator, is seen when it is called only."""
+    made: list[Any] = []
+
+    def apply(*args: Any) -> Any:
+        made.append(method(*args))
+        return made[0]
+
+    with pytest.raises(TypeError, match=r"apply\(\) returned a \w+, which nothing runs"):
+        Calls().run(apply, None)
+    if method is coroutine:
+        made[0].close()  # else it warns that it was never awaited
+
+
+def test_a_machine_may_run_what_it_writes_with_async() -> None:
+    """Its wrapper is an ordinary method."""
+
+    def run(method: Any) -> Any:
+        @functools.wraps(method)
+        def wrapper(*args: Any) -> None:
+            method(*args).close()
+
+        return wrapper
+
+    check_class(type("Machine", (Recorder,), {"apply": run(coroutine)}), "Machine")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kraftfast import forks
@@ -66,14 +66,19 @@ class Calls:
     ) -> None:
         """Run a method that returns nothing; no error of its own is one of the replica's storage.
 
-        What ``lent`` itself has raised is. Raises RuntimeError for an error of its own.
+        What ``lent`` itself has raised is. Raises TypeError for a method that nothing has run.
         """
         try:
-            self.make(method, *args)
+            found = self.make(method, *args)
         except (StorageError, OffsetOutOfRange) as error:
             if lent is not None and error is lent.failed:
                 raise
             raise RuntimeError(f"the state machine raised {error!r}") from error
+        if isinstance(found, Generator | AsyncGenerator | Awaitable):
+            name, kind = getattr(method, "__name__", "a method"), type(found).__name__
+            raise TypeError(
+                f"{name}() returned a {kind}, which nothing runs: use no yield or async"
+            )
 
     def between(self, since_ns: int, now_ns: int) -> int:
         """Return how many nanoseconds from ``since_ns`` to ``now_ns`` were in the last calls."""
