@@ -99,13 +99,12 @@ class LocalHost:
 
     def embed(self, node: Node, state_machine: str) -> None:
         from kraftfast.node.state_machine import make
-        from kraftfast.node.threads.applier import (
-            embed,  # numpy comes with it: half of a start's time
-        )
+        from kraftfast.node.threads.applier import embed  # with numpy: half of a start's time
+        from kraftfast.node.threads.held import Calls
 
         self._node_id = node.config.node_id
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        embed(node, make(state_machine))
+        embed(node, make(state_machine, Calls()))
 
     def state_machine_failed(self, error: BaseException) -> None:
         import traceback

@@ -23,6 +23,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast.errors import InvalidOption
@@ -30,6 +31,7 @@ from kraftfast.errors import InvalidOption
 if TYPE_CHECKING:
     from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
     from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+    from kraftfast.node.threads.held import Calls
     from kraftfast.record.batch import BatchView
 
 
@@ -45,7 +47,8 @@ class StateMachine:
     It shares the replica's process: a call that does not let go of the interpreter (one long call
     into C) stops the replica for as long, and a leader that is stopped for longer than the fetch
     timeout, while others are not, is replaced. Write large states in pieces. A process that a
-    method forks is no replica: it ends where it would return from that method.
+    method, the class's making or its module's import forks is no replica: it ends where it would
+    return from there.
     """
 
     def apply(self, batch: BatchView) -> None:
@@ -214,22 +217,26 @@ def refuse_while_loading() -> None:
         )
 
 
-def load_class(text: str) -> type[StateMachine]:
+def _imported(place: str) -> ModuleType:
+    """Return the module that stands in a file, or has this name. Raises what it raises."""
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location("kraftfast_state_machine", place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no such file: {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_class(text: str, calls: Calls) -> type[StateMachine]:
     """Return the class that :func:`describe_class` described. Raises InvalidOption."""
     global _loading
     place, _, name = text.rpartition(":")
     _loading = place
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location("kraftfast_state_machine", place)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"no such file: {place}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        found: Any = module
+        found: Any = calls.make(_imported, place)
         for part in name.split("."):
             found = getattr(found, part)
     except InvalidOption:
@@ -248,16 +255,17 @@ def load_class(text: str) -> type[StateMachine]:
     return cast(type[StateMachine], found)
 
 
-def make(text: str) -> StateMachine:
+def make(text: str, calls: Calls) -> StateMachine:
     """Return a state machine of the class that is described. Raises InvalidOption, the user's."""
-    kind = load_class(text)
+    kind = load_class(text, calls)
     try:
-        return kind()
+        return cast(StateMachine, calls.make(kind))
     except InvalidOption:
         raise
     except (Exception, SystemExit) as error:
         where = ""
-        if error.__traceback__ is not None and (frame := error.__traceback__.tb_next) is not None:
+        raised = error.__traceback__
+        if raised is not None and (inside := raised.tb_next) and (frame := inside.tb_next):
             where = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
         raise InvalidOption(
             f"state machine {text!r} cannot be made: {type(error).__name__}: {error}{where}"

@@ -81,3 +81,44 @@ def test_a_child_that_fails_is_not_a_machine_that_does(quorum: LocalQuorum) -> N
     with pytest.raises(RequestRefused):
         quorum.query(1)  # without its argument: told to who asked
     assert quorum.query(1, "applied") >= 0
+
+
+MACHINE = """
+import os, sys, kraftfast
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        {does}
+    else:
+        open({noted!r}, "w").write(str(child))
+
+{at_import}
+
+class Machine(kraftfast.StateMachine):
+    def __init__(self):
+        {at_making}
+
+    def apply(self, batch):
+        pass
+
+    def query(self):
+        return os.getpid()
+"""
+
+
+@pytest.mark.parametrize("does", ["pass", "sys.exit(0)"])
+@pytest.mark.parametrize("where", ["at_import", "at_making"])
+def test_a_child_of_a_machine_that_is_made(
+    tmp_path: Path, where: str, does: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It went on as a second process of its replica; one that exits was told as a failed start."""
+    noted, file = tmp_path / "child", tmp_path / "forking.py"
+    code = {"at_import": "", "at_making": "pass"} | {where: "fork()"}
+    file.write_text(MACHINE.format(does=does, noted=str(noted), **code))
+    settings: dict[str, Any] = SMALL | {"voters": 1, "state_machine": f"{file}:Machine"}
+    with LocalQuorum(tmp_path / "quorum", **settings) as quorum, quorum.producer() as producer:
+        end = producer.append_wait(b"record") + 1
+        assert quorum.query(1, at_least=end) == quorum.supervisor.pid(1)
+        wait_until(lambda: ended(int(noted.read_text())))
+    assert ("child_returned" in capfd.readouterr().err) == (does == "pass")
