@@ -127,7 +127,7 @@ KINDS = {
     ),
     "search_failed": Kind(WARNING, "node", "a search by time in the log: {why}"),
     "state_machine_failed": Kind(
-        ERROR, "node", "the state machine failed; the replica ends: {why}", "traceback"
+        ERROR, "node", "the state machine failed; the replica ends: {why}", "offset epoch traceback"
     ),
     "defect": Kind(ERROR, "node", "a defect; the replica ends: {why}", "traceback"),
     "child_returned": Kind(

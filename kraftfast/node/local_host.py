@@ -29,6 +29,7 @@ from kraftfast.node.rings.ring_fetch import INLINE_MAX, open_peer_segment
 from kraftfast.node.slots import is_kept
 from kraftfast.node.threads.background import Background
 from kraftfast.node.threads.flusher import Flusher
+from kraftfast.types import NO_EPOCH, NO_OFFSET, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.node.loop import Loop
@@ -106,12 +107,18 @@ class LocalHost:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         embed(node, make(state_machine, Calls()))
 
-    def state_machine_failed(self, error: BaseException) -> None:
+    def state_machine_failed(self, error: BaseException, at: OffsetAndEpoch | None) -> None:
         import traceback
 
-        text = "".join(traceback.format_exception(error))
-        why = f"{type(error).__name__}: {error}"
-        self.show(entry_now("state_machine_failed", self._node_id, why=why, traceback=text))
+        where = "" if at is None else f"in the batch at offset {at.offset}, epoch {at.epoch}: "
+        offset, epoch = at or (NO_OFFSET, NO_EPOCH)
+        fields = {
+            "why": f"{where}{type(error).__name__}: {error}",
+            "offset": offset,
+            "epoch": epoch,
+            "traceback": "".join(traceback.format_exception(error)),
+        }
+        self.show(entry_now("state_machine_failed", self._node_id, **fields))
         os._exit(STATE_MACHINE_EXIT_CODE)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kraftfast.node.tcp.session import Session
     from kraftfast.node.threads.background import Background
     from kraftfast.node.threads.flusher import Flusher
+    from kraftfast.types import OffsetAndEpoch
     from kraftfast.wire.messages import InitProducerIdRequest
     from kraftfast.wire.schema import Message
 
@@ -182,8 +183,11 @@ class Host(Protocol):
     def embed(self, node: Node, state_machine: str) -> None:
         """Apply what ``node`` commits to a state machine. Raises InvalidOption."""
 
-    def state_machine_failed(self, error: BaseException) -> None:
-        """End the process at once: its state machine raised ``error``. Called in its thread."""
+    def state_machine_failed(self, error: BaseException, at: OffsetAndEpoch | None) -> None:
+        """End the process at once: its state machine raised ``error``. Called in its thread.
+
+        ``at``: where the batch begins that it was applying.
+        """
 
 
 class OwnProcess(Protocol):

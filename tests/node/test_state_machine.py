@@ -162,7 +162,8 @@ def test_a_machine_that_raises_ends_its_replica(
                 time.sleep(0.02)
     failed = [each for each in caplog.records if vars(each)["event"] == "state_machine_failed"]
     for record in failed:
-        assert "what no state machine foresaw" in record.getMessage()
+        assert f"offset {end}, epoch 1: RuntimeError: what no state" in record.getMessage()
+        assert (vars(record)["offset"], vars(record)["epoch"]) == (end, 1)
         assert "in apply" in vars(record)["traceback"]
 
 

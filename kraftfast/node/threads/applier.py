@@ -69,7 +69,8 @@ class Applier:
     # read by others, written here; loaded: the snapshot that was taken over last, likewise.
     # _committed: the high watermark; _beyond: what it was when the next batch reached beyond it;
     # _changes: (after offset, leader id, epoch), in order, which
-    # _lock guards. error: of the storage, which has ended the thread.
+    # _lock guards. error: of the storage, which has ended the thread. _at: where the batch begins
+    # that is applied at the moment.
     # _questions: waiting, in order. _news: set when any of these changed.
 
     def __init__(
@@ -85,6 +86,7 @@ class Applier:
         self.calls = Calls(host.monotonic_ns)
         self.applied = 0
         self.loaded: OffsetAndEpoch | None = None
+        self._at: OffsetAndEpoch | None = None
         self._committed = self._beyond = -1
         self._changes: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
@@ -154,7 +156,7 @@ class Applier:
             self.error = error
             self.fail(error)
         except BaseException as error:  # noqa: BLE001 - the machine's, or what a fresh start mends
-            self.host.state_machine_failed(error)
+            self.host.state_machine_failed(error, self._at)
 
     def _reader(self) -> LogReader:
         return LogReader(self.log_path, disk=self.host.disk, waits=self.host.threads)
@@ -213,7 +215,9 @@ class Applier:
             found = True
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
+                self._at = OffsetAndEpoch(batch.base_offset, batch.leader_epoch)
                 self.calls.run(self.machine.apply, batch)
+                self._at = None
             self.applied = batch.last_offset + 1
             if self.making is not None:
                 self.making.applied(self, batch)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kraftfast.node.node import Node
     from kraftfast.ring.spsc import RingIn
     from kraftfast.sim.machines.process import Process
+    from kraftfast.types import OffsetAndEpoch
 
 
 INLINE_BYTES_MAX = 512
@@ -126,7 +127,7 @@ class SimHost:
     def embed(self, node: Node, state_machine: str) -> None:
         embed(node, self._world.state_machine(self._process))
 
-    def state_machine_failed(self, error: BaseException) -> None:
+    def state_machine_failed(self, error: BaseException, at: OffsetAndEpoch | None) -> None:
         if isinstance(error, KraftfastError):  # which would be the replica's, and judged as such
             raise RuntimeError(f"the state machine raised {error!r}") from error
         raise error
