@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import Any
 
 import click
@@ -56,7 +57,8 @@ def status(directory: str, as_json: bool) -> None:
 
         show_status(statuses, missing)
     if not statuses:
-        hint = f"kraftfast storage inspect {directory}/* shows what they left"
+        command = shlex.join(["kraftfast", "storage", "inspect", directory])
+        hint = f"{command} shows what they left"
         raise refusal or NoQuorum(f"no replica of {directory} runs; {hint}")
     if all(status["leader_id"] < 0 for status in statuses.values()):
         raise NoQuorum("no replica that runs knows a leader")

@@ -14,7 +14,7 @@ SMALL = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20}
 
 
 def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program]) -> None:
-    path = tmp_path / "q"
+    path = tmp_path / "a quorum"
     with kraftfast.LocalQuorum(path, voters=3, **SMALL) as quorum, quorum.producer() as producer:
         producer.append_many([b"x"] * 100)
     replace = ("storage", "replace")
@@ -22,7 +22,7 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     shutil.rmtree(path / "2")
     running = program("start", "--dir", path, "--segment-bytes", "8MiB")
     line = running.wait_for("replica 2: replica_down: it cannot run -> it stays down")
-    assert f"kraftfast storage replace {path / '2'} rebuilds it from the others" in line
+    assert f"kraftfast storage replace '{path / '2'}' rebuilds it from the others" in line
     running.wait_for("quorum_started")
 
     found = json.loads(run("status", "--dir", path, "--json").stdout)

@@ -460,7 +460,9 @@ class Supervisor:
         if os.strerror(errno.EACCES) in worker.told:
             advice = "; change its owner or its permissions"
         elif few and not isinstance(worker.error, errors.DirectoryMoved):  # it has all, elsewhere
-            advice = f"; kraftfast storage replace {place} rebuilds it from the others"
+            import shlex
+
+            advice = f"; kraftfast storage replace {shlex.quote(place)} rebuilds it from the others"
         self._host.tell("replica_down", node_id, why=error, advice=advice)
 
     def _start_due(self) -> float | None:
