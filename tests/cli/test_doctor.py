@@ -29,6 +29,7 @@ from tests.cli.logs import Done
 from tests.log.test_out_of_resources import no_descriptors
 
 HERE = Path(__file__).parent
+JAVA = extras.java
 QUORUM = """
 import sys, kraftfast
 settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 65536}
@@ -53,9 +54,32 @@ def restricted(tmp_path: Path, *prefix: str, limit: Any = None) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_java(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine for Java takes longer to start than all else here."""
-    monkeypatch.setattr(extras, "java", lambda: "openjdk 17")
+    monkeypatch.setattr(extras, "java", lambda: Fact("Java", OK, "openjdk 17"))
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "text"),
+    [
+        ("echo 'openjdk 17' >&2", OK, "openjdk 17"),
+        ("echo 'Error: no VM' >&2; exit 2", NOTE, "does not run: Error: no VM"),
+        ("exit 2", NOTE, "does not run: it ends with 2"),
+        ("kill -9 $$", NOTE, "does not run: it ends with -9"),
+    ],
+)
+def test_a_java_that_does_not_run_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, state: str, text: str
+) -> None:
+    """Its complaint was shown as a version that is ok."""
+    command = tmp_path / "bin" / "java"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = JAVA()
+    assert found.state == state and found.text.endswith(text)
+    assert bool(found.hint) == (state == NOTE)
 
 
 def test_all_is_said_at_once(kraftfast: Callable[..., Done], tmp_path: Path) -> None:
