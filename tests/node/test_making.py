@@ -24,9 +24,9 @@ from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.local_host import LocalHost
-from kraftfast.node.threads.applier import Applier
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.state_machine_snapshots import Making
+from kraftfast.node.threads.applier import Applier
 from kraftfast.node.threads.held import Calls
 from kraftfast.types import OffsetAndEpoch
 from tests.node.test_snapshot_parts import ID, FakeNode, made

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import InvalidOption, PeerGone
-from kraftfast.node.threads.held import Calls
 from kraftfast.node.state_machine import METHODS, StateMachine, check_class, makes_snapshots
+from kraftfast.node.threads.held import Calls
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import Inside
 
