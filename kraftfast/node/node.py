@@ -37,7 +37,6 @@ from kraftfast.node.storage.own_directory import (
     stored_state,
 )
 from kraftfast.node.storage.voter_records import copied_controls
-from kraftfast.node.threads.held import HELD_NS_MIN
 from kraftfast.node.translation.translate import API_OF
 from kraftfast.node.translation.wire_values import Partition
 from kraftfast.node.uncertainty import Uncertainty
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
     from kraftfast.node.tcp.sockets import Sockets
     from kraftfast.node.threads.applier import Applier
 
+HELD_NS_MIN = 20_000_000
+"""A shorter pause of the loop is not looked at (``threads/held.py``)."""
 WAIT_S = 0.0001  # between two looks at a flush that is waited for
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,18 +81,6 @@ def test_inspect_tells_all_that_a_start_would_find(left: Path, kraftfast: Comman
     assert "LogEndOffset" in out and str(found[2]["end_offset"]) in out and "1,2,3" in out
     assert "are on one device" in out  # D19
     assert contents(left) == before
-
-
-@pytest.mark.parametrize("place", [".", "3"], ids=["quorum", "replica"])
-def test_status_advises_a_command_that_shows_them(
-    left: Path, tmp_path: Path, kraftfast: Command, place: str
-) -> None:
-    """It named quorum.json among the directories, and split a path that has a space."""
-    shutil.copytree(left, path := tmp_path / "a quorum")
-    told = kraftfast("status", "--dir", path / place).err
-    advised = shlex.split(told.partition("; ")[2].partition(" shows")[0])
-    assert advised[0] == "kraftfast" and str(path) in advised[-1]
-    assert "LogEndOffset" in kraftfast(*advised[1:]).out
 
 
 def test_recover_says_what_it_would_do(left: Path, kraftfast: Command) -> None:

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kraftfast.node.node import HELD_NS_MIN
 from kraftfast.node.state_machine import StateMachine
-from kraftfast.node.threads.held import APART_NS, HELD_NS_MIN, Calls
+from kraftfast.node.threads.held import APART_NS, Calls
 from tests.node.inside import Inside
 
 HELD_US = 1_500_000

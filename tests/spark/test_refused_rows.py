@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: E402
 
 import kraftfast  # noqa: E402
-from kraftfast.errors import DiskFull, UnknownOutcome  # noqa: E402
+from kraftfast.errors import DiskFull, RecordsRefused, UnknownOutcome  # noqa: E402
 from kraftfast.spark.writing import appending, staging  # noqa: E402
 from kraftfast.spark.writing.destination import SinkOptions  # noqa: E402
 from kraftfast.spark.writing.sink import BatchWriter  # noqa: E402
@@ -99,3 +99,15 @@ def test_a_job_without_a_name_says_how_many_rows_are_committed(
     with pytest.raises(UnknownOutcome, match="no producerName: no space left") as told:
         write(quorum, tmp_path / "staging")
     assert str(told.value).startswith(f"{len(stored(quorum))} or more of {len(ROWS)} rows ")
+
+
+def test_a_job_without_a_name_of_which_nothing_left_says_what_was_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise RecordsRefused("a key")
+
+    monkeypatch.setattr(staging, "hand_over", refused)
+    with kraftfast.LocalQuorum(tmp_path / "quorum", 1, **SETTINGS) as quorum:
+        with pytest.raises(RecordsRefused, match="a key"):
+            write(quorum, tmp_path / "staging")

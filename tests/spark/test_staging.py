@@ -388,19 +388,6 @@ def test_a_job_without_a_name_says_what_it_leaves(
     assert not os.path.exists(writer.job.directory)
 
 
-def test_a_job_without_a_name_of_which_nothing_left_says_what_was_wrong(
-    quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any) -> None:
-        raise errors.RecordsRefused("a key")
-
-    writer = BatchWriter(options(quorum), VALUE, False)
-    staged = stage_all(writer.job, values(b"refused", 20), 2)
-    monkeypatch.setattr(staging, "hand_over", refused)
-    with pytest.raises(errors.RecordsRefused, match="a key"):
-        writer.commit(staged)
-
-
 def test_another_quorum_is_told(quorum: kraftfast.LocalQuorum, tmp_path: Path) -> None:
     job = a_query(quorum, tmp_path, "moved", 0)
     publish(options(quorum), stage_all(job, values(b"moved", 3), 1))

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
     from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 
-HELD_NS_MIN = 20_000_000
-"""A shorter pause of the loop is not looked at."""
-
-
 APART_NS = 5_000_000
 """Calls closer to each other than this are looked at as one: the loop may not have run between."""
 
