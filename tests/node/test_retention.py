@@ -331,6 +331,15 @@ def test_a_machine_that_sleeps_does_not_fall_behind() -> None:
     assert known_ms is not None and wall_ms - known_ms < 3 * 600_000
 
 
+def test_nothing_goes_where_all_files_are_of_the_future(tmp_path: Path) -> None:
+    """The clock was ahead as all was written, and steps back: old records went at once."""
+    node, kept = retention(tmp_path, False, retention_ms=60_000)
+    for each in node.log.segments:
+        written(each.file.path, -2 * STEADY_MS)
+    kept.tend(0)
+    assert node.events == []
+
+
 def test_a_file_of_the_future_is_no_younger_than_those_behind_it(tmp_path: Path) -> None:
     """Nothing went until that time had come."""
     node, kept = retention(tmp_path, False, retention_ms=60_000)

@@ -133,8 +133,8 @@ class Retention:
             times = time_ms if times < 0 <= time_ms <= latest_ms else times
             if written >= 0 and times >= 0:
                 break
-        youngest = max(written, times)
-        return youngest if youngest >= 0 else latest_ms  # what has no time is not old
+        # A clock that steps back leaves files of the future alone, until the next append.
+        return max(written, times) if written >= 0 else latest_ms  # what has no time is not old
 
     # --- without a state machine ------------------------------------------------------------------
 
