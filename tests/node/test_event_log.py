@@ -345,7 +345,7 @@ def test_every_event_fits_one_message_to_the_supervisor(each: str) -> None:
 def test_what_a_forked_child_raised_forges_no_line() -> None:
     """It may quote a record, as what a state machine raises does."""
     program = (
-        "from kraftfast.node import held\n"
+        "from kraftfast.node.threads import held\n"
         "try:\n"
         "    raise ValueError('bad: x\\n2026-01-01 ERROR kraftfast replica 2: forged')\n"
         "except ValueError:\n"
