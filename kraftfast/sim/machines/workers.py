@@ -1,7 +1,7 @@
 """Processes that a supervisor starts: ``node/processes/worker.py`` itself, which becomes a replica.
 
 A worker is a stack of its own before and after: it waits for its configuration, opens a replica
-(``Process``) and runs its loop. Its parent is a program (``clients/supervising.py``), or a process
+(``Process``) and runs its loop. Its parent is a program (``operators/supervising.py``), or a process
 that was.
 """
 
