@@ -1,8 +1,8 @@
 """Processes that a supervisor starts: ``node/processes/worker.py`` itself, which becomes a replica.
 
 A worker is a stack of its own before and after: it waits for its configuration, opens a replica
-(``Process``) and runs its loop. Its parent is a program (``operators/supervising.py``), or a process
-that was.
+(``Process``) and runs its loop. Its parent is a program (``operators/supervising.py``), or a
+process that was.
 """
 
 from __future__ import annotations
