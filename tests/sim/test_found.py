@@ -460,3 +460,9 @@ def test_a_voter_that_moved_and_is_ahead_has_the_leader_come_to_its_epoch() -> N
     former address alone, and which no request of a voter moved: it waited for an election (L1)."""
     result = run_seed(181_749, WorldSettings.of_seed(181_749, short=True))
     assert result["ok"], result["violation"]
+
+
+def test_a_disk_that_was_replaced_is_no_damage_to_who_read_it() -> None:
+    """Of the simulator: a consumer of that host is told DirectoryMoved, as it should be."""
+    result = run_seed(201_501, WorldSettings.of_seed(201_501, short=True))
+    assert result["ok"], result["violation"]
