@@ -133,7 +133,7 @@ class Node(Executor):
         self.prober, self.sockets = prober, sockets
 
     def attach_applier(self, applier: Applier) -> None:
-        """Take what runs the state machine, and have it told of commits."""
+        """Keep the thread that runs the state machine, and report commits to it."""
         self.applier = applier
         self.on_commit.append(applier.committed)
 

@@ -197,6 +197,12 @@ class Host(Executor):
 
     # --- messages ---
 
+    def _assert_after(self, after: fx.After) -> None:
+        super()._assert_after(after)
+        if isinstance(after, fx.Persisted):  # by the disk, not by what the executor noted
+            assert self.disk.quorum_state is not None
+            assert self.disk.quorum_state.epoch >= after.epoch, "I10"
+
     def write_quorum_state(self, effect: fx.PersistQuorumState) -> None:
         self.disk.quorum_state = ElectionState(
             effect.epoch, effect.leader_id, effect.voted, effect.superseded, effect.was_voter

@@ -1,7 +1,7 @@
 """Directories of quorums that cannot be made, found or changed as they are: each refusal says why.
 
 What is beside the quorum that :class:`QuorumMaking` makes: paths that are none, halves of other
-quorums, replicas of several, a lock that somebody holds.
+quorums, replicas of several, a lock that another process holds.
 """
 
 from __future__ import annotations
